@@ -117,7 +117,7 @@ def matrix(shape: tuple[int, int]) -> Contender:
     norm = squared_norm(W.float() - W_0.float()) ** 0.5
 
     def said() -> dict[str, Any]:
-        return matrix_row(SPECTRA, "layer", W_0, W)
+        return matrix_row(SPECTRA, "layer", W_0, W)[0]
 
     rows, cols = shape
     return Contender(f"{rows} × {cols}", said, lambda row: abs(row["norm"] / norm - 1), 1e-6, 1)

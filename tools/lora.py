@@ -6,8 +6,8 @@ there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an ada
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
 NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
 the folder of an adapter as its last argument and prints one number. The params are those of
-`checkpoints.own`. In OUT stand `spectra.parquet`, `snapshots.parquet`, `plans/`, `adapters/`,
-`page.html`, and `pair.json`, by which an OUT of another pair is refused.
+`checkpoints.own`. In OUT stand `spectra.parquet`, `snapshots.parquet`, `factors/`, `plans/`,
+`adapters/`, `page.html`, and `pair.json`, by which an OUT of another pair is refused.
 """
 
 import shlex
@@ -16,6 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from sys import maxsize
 from typing import Any
 
 import numpy as np
@@ -24,22 +25,22 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from lib.checkpoints.adapters import LISTED, whether
+from lib.checkpoints.factors import factors_disk
 from lib.checkpoints.figures import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
 from lib.checkpoints.folders import (
     Checkpoint,
-    Snapshot,
     adapter_disk,
     aligned,
+    n_matrices,
     open_checkpoint,
-    plan_memory,
-    tuned_snapshots,
 )
 from lib.checkpoints.gains import check_text
+from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture
-from lib.checkpoints.snapshots import COLUMNS, audited, findings
+from lib.checkpoints.snapshots import COLUMNS, Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
-from lib.files.memory import check_disk, check_memory
+from lib.files.memory import check_disk
 from lib.files.params import Count, read_params
 from lib.files.tables import read_json, read_table, write_json, write_table
 from lib.pages.html import picture, write_page
@@ -62,7 +63,7 @@ SPECTRA = "run step layer head of module rows cols norm base_norm stable_rank ra
 SPECTRA += " rank_above_edge method singular_values"
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
 PAIR = "pair.json"  # in OUT: the pair that it is of
-MADE = ("page.html", "spectra.parquet", "plans", "adapters")  # in OUT
+MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 
 
@@ -79,10 +80,18 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Share:
-    """What share of the gain the least budget may lose."""
+class Leading:
+    """How many leading triplets of a large matrix the spectra know."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class How:
+    """What share of the gain the least budget may lose, and where it is measured."""
 
     max_loss_share: float
+    device: str
 
 
 def main(
@@ -98,26 +107,29 @@ def main(
     program = eval_program(eval)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
-    begun, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
+    begun, kind, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
     write_json(pair(base, tuned), out / PAIR)
     write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
-    call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
+    spectra = out / "spectra.parquet"
+    factors = out / "factors"
+    keeping = (f"--factors={factors}", f"--kept={most_kept(text)}") if plannable else ()
+    call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping)
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
-        call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans", option)
+        call("plan", *SECTIONS, base, tuned, text, spectra, factors, out / "plans", option)
         how = (option, f"--ranks={ranks}", f"--name={name}")
-        call("adapt", base, tuned, out / "plans", out / "adapters", *how)
+        call("adapt", base, tuned, out / "plans", factors, out / "adapters", *how)
         if program:
             add_evaluations(program, out / "adapters")
-    share = read_params("checkpoints.plan", Share, part=True).max_loss_share
-    page(begun, tuned, text, out, share, planned=plannable, saved=saved)
+    share = read_params("checkpoints.plan", How, part=True).max_loss_share
+    page(begun, tuned, text, out, share, planned=plannable, saved=saved, kind=kind)
     print(f"the page is {out / 'page.html'}")
 
 
 def checked(
     base: Path, tuned: Path, out: Path, text: str, *, saved: bool, equal: bool = False
-) -> tuple[Checkpoint, bool]:
-    """The base, and whether its architecture can be planned for.
+) -> tuple[Checkpoint, str, bool]:
+    """The base, what the tuned one is in words, and whether there can be a plan for the model.
 
     All that is wrong with the input is said here, and what the work takes of memory and disk.
     """
@@ -125,16 +137,20 @@ def checked(
     snapshots = tuned_snapshots(begun, tuned)
     check_out(out, base, tuned, snapshots)
     wanted = read_params("checkpoints.own", Own, part=True)
-    check_disk(out, room(begun, snapshots, wanted.budgets, saved=saved, equal=equal), "OUT")
+    needed = room(begun, snapshots, wanted.budgets, text, saved=saved, equal=equal)
+    check_disk(out, needed, "OUT")
     plannable = True
     try:
         for one in (begun, *(snapshot.checkpoint for snapshot in snapshots)):
-            check_architecture(one.folder, one.config)
+            check_architecture(one.model_folder, one.config)
     except InputError as error:
         plannable = False
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
     if plannable:
-        check_memory("plan", plan_memory(begun, text))
+        device = read_params("checkpoints.plan", How, part=True).device
+        kinds = {str(one.checkpoint.config.get("architectures")) for one in snapshots}
+        live = saved or kinds != {str(begun.config.get("architectures"))}
+        check_plan_memory(begun, text, device, live=live)
     batches = []
     if plannable and text != "-":
         n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
@@ -151,7 +167,7 @@ def checked(
         last = {one.run: one.checkpoint for one in snapshots}
         for checkpoint in last.values():
             check_text(begun, checkpoint, batches, measured)
-    return begun, plannable
+    return begun, snapshots[-1].checkpoint.kind, plannable
 
 
 def check_out(out: Path, base: Path, tuned: Path, snapshots: list[Snapshot]) -> None:
@@ -210,15 +226,27 @@ def room(
     base: Checkpoint,
     snapshots: list[Snapshot],
     budgets: tuple[int, ...],
+    text: str,
     *,
     saved: bool,
     equal: bool = False,
 ) -> int:
-    """About the bytes of singular values, in OUT and in scratch, and of the adapters."""
-    shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
-    spectra = 2 * 8 * len(snapshots) * sum(map(min, shapes))
+    """About the bytes of singular values and factors, in OUT and in scratch, and of adapters."""
+    shapes = [
+        entry.shape[-2:]
+        for name, entry in base.tensors.items()
+        for _ in range(n_matrices(name, entry.shape))
+    ]
     n_runs = len({one.run for one in snapshots})
-    return spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
+    leading = read_params("checkpoints.spectra", Leading, part=True).rank
+    spectra = 8 * len(snapshots) * sum(map(min, shapes))
+    spectra += n_runs * factors_disk(shapes, leading, most_kept(text) or maxsize)
+    return 2 * spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
+
+
+def most_kept(text: str) -> int:
+    """How many triplets of a matrix the spectra keep: what a uniform rank may ask, or all (0)."""
+    return max(read_params("checkpoints.own", Own, part=True).budgets) if text == "-" else 0
 
 
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
@@ -236,8 +264,8 @@ def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> 
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two tensors are the same, types and shapes too."""
-    return one.dtype == other.dtype and one.equal(other)
+    """Whether two tensors have the same values."""
+    return one.shape == other.shape and bool((one == other).all())
 
 
 def call(stage: str, *arguments: object) -> None:
@@ -257,6 +285,7 @@ def page(
     *,
     planned: bool,
     saved: bool,
+    kind: str = "full fine-tune",
 ) -> None:
     """Write the page: figures, plans, how to load the adapters, what was not measured."""
     spectra = read_table(out / "spectra.parquet", SPECTRA.split())
@@ -278,7 +307,7 @@ def page(
             for name, columns in TABLES.items():
                 of_text = MEASURED.get(name, []) if measured else []
                 file = out / "plans" / f"{name}.parquet"
-                tables[name] = read_table(file, [*columns, *of_text])
+                tables[name] = read_table(file, [*columns, *of_text], and_others=name == "losses")
             figures = [*plan_figures(tables, measured), *figures]
             values = plan_values(tables, read_json(out / "adapters" / LISTED))
     write_page(
@@ -287,6 +316,7 @@ def page(
         beside=[ROOT / "stages"],
         base=base.folder.name,
         tuned=tuned.name,
+        kind=kind,
         text=text,
         measured=measured,
         planned=planned,

@@ -3,11 +3,14 @@ training.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from lib.checkpoints.update_spectra import ROWS
 
 Loss = Callable[[Any], Tensor]  # of a batch, by the parameters as they are now
 
@@ -18,6 +21,7 @@ def path_attribution(
     batches: Sequence[Any],
     loss: Loss,
     n_points: int,
+    ended: Mapping[str, Float[Tensor, "_ _"]] | None = None,
 ) -> dict[str, float]:
     r"""$g_i = -\int_0^1 \langle \nabla_{W_i} L(W_0 + t\,\Delta W), \Delta W_i \rangle\, dt$, in
     units of the loss.
@@ -28,28 +32,45 @@ def path_attribution(
     Sundararajan et al. 2017, of weights in place of inputs).
 
     `parameters` hold $W_0 + \Delta W$, are moved along the path in place, and are left as they
-    were, to the bit. Whatever else the loss depends on stays as it is.
+    were, to the bit: `ended` are copies of them, which are made here where there are none. Whatever
+    else the loss depends on stays as it is. Of slopes one module's is held at a time: each is
+    multiplied with the update as the backward pass gives it.
     """
-    ended = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    if ended is None:
+        ended = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     earned = dict.fromkeys(parameters, 0.0)
-    ordered = list(parameters.values())
+    share = 1 / (len(batches) * n_points)
+
+    def earn(name: str, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        earned[name] -= share * _inner(parameter.grad, updates[name].to(parameter.device))
+        parameter.grad = None
+
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(partial(earn, name))
+        for name, parameter in parameters.items()
+    ]
+    for parameter in parameters.values():
+        parameter.grad = None
     try:
         for point in range(n_points):
             back = 1 - (point + 0.5) / n_points  # what is missing to the end
             with torch.no_grad():
                 for name, parameter in parameters.items():
-                    parameter.copy_(ended[name] - back * updates[name].to(parameter))
-            total = [torch.zeros_like(parameter) for parameter in ordered]
+                    end = ended[name].to(parameter)
+                    parameter.copy_(end - back * updates[name].to(parameter))
             for batch in batches:
-                for sum_of, gradient in zip(
-                    total, torch.autograd.grad(loss(batch), ordered), strict=True
-                ):
-                    sum_of += gradient
-            for name, gradient in zip(parameters, total, strict=True):
-                slope = (gradient.double() * updates[name].to(gradient.device).double()).sum()
-                earned[name] -= float(slope) / (len(batches) * n_points)
+                loss(batch).backward(inputs=list(parameters.values()))
     finally:
+        for hook in hooks:
+            hook.remove()
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(ended[name])
     return earned
+
+
+def _inner(A: Float[Tensor, "row col"], B: Float[Tensor, "row col"]) -> float:
+    """The inner product of two matrices, summed in float64 by blocks of rows."""
+    blocks = zip(A.split(ROWS), B.split(ROWS), strict=True)
+    return sum((float((a.double() * b.double()).sum()) for a, b in blocks), start=0.0)

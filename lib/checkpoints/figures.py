@@ -332,7 +332,8 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
                 f"step {row['step']}" if len(chosen) > 1 or row["step"] else "tuned"
             )  # a folder without a step
             axes.plot(range(1, len(sigma) + 1), sigma, ".-", ms=4, lw=1, color=shade, label=name)
-        axes.axhline(final["edge"], color=BOUND_COLOR, ls="--", lw=1, label="edge of rounding")
+        if final["edge"] > 0:  # none of what an adapter adds
+            axes.axhline(final["edge"], color=BOUND_COLOR, ls="--", lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")
         axes.set_title(str(final["module"]).removesuffix(".weight"), fontsize=7)
     for axes in panels[::2]:

@@ -12,6 +12,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from lib.checkpoints.stored import load_tensor
+from lib.checkpoints.update_spectra import update_of
 from lib.files.files import InputError, file_name
 from lib.files.inputs import Entry, read_header, read_json
 
@@ -21,10 +23,6 @@ INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 FLOAT_WEIGHTS = "wanted weights in f32, bf16 or f16"
 TUNED = "wanted a checkpoint tuned from the base"
 MOST_LAYERS = 1000  # of a model, where its weights have fewer tensors
-# Of a plan, the weights that are held at once in float32, at most. 10.1 copies were measured with a
-# text, 4.7 without, at 77 million parameters; factors of square matrices may be two more.
-MEASURED = 12
-PLANNED = 6
 CONVERT = "AutoModel....from_pretrained(FOLDER).save_pretrained(OUT)"
 
 
@@ -48,6 +46,16 @@ class Checkpoint:
         return str(self.config.get("model_type", ""))
 
     @property
+    def kind(self) -> str:
+        """What it is, in words."""
+        return "full fine-tune"
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the transformers library finds its model."""
+        return self.folder
+
+    @property
     def files(self) -> list[Path]:
         """Its weights, and what stands beside them as JSON."""
         return [
@@ -59,29 +67,9 @@ class Checkpoint:
         """The tensor of that name; raises `InputError` where it holds NaN or infinity."""
         return load_tensor(self.tensors[name].file, self.stored.get(name, name))
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A checkpoint of a training: its run, and its step (0 where its name has none)."""
-
-    run: str
-    step: int
-    checkpoint: Checkpoint
-
-
-def load_tensor(file: Path, name: str) -> Any:
-    """A tensor of a safetensors file; raises `InputError` where it holds NaN or infinity."""
-    import torch
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="pt") as opened:
-            tensor = opened.get_tensor(name)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{file}: wanted the tensor {name}, got: {error}") from error
-    if not torch.isfinite(tensor).all():
-        raise InputError(f"{file}: wanted finite weights, got NaN or infinity in {name}")
-    return tensor
+    def update(self, name: str, W_0: Any) -> Any:
+        """What was added to a matrix W_0 of the base: a matrix, or a product where it is known."""
+        return update_of(load_tensor(self.tensors[name].file, self.stored.get(name, name)), W_0)
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
@@ -106,69 +94,30 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(folder, config, tensors)
 
 
-def open_snapshots(folder: Path) -> list[Snapshot]:
-    """The checkpoint that a folder is, or all that stand in it, by run and step.
-
-    A folder such as `large-0/checkpoint-300` is step 300 of the run `large-0`. Raises `InputError`
-    where there is none.
-    """
-    if (folder / "config.json").is_file():
-        name = folder.resolve().name
-        return [Snapshot(name, _step(name), open_checkpoint(folder))]
-    found = sorted(path.parent for path in folder.glob("**/config.json"))
-    if not found:
-        raise InputError(f"{folder}: wanted a checkpoint, or a folder of them, got no config.json")
-    snapshots = []
-    for path in found:
-        inside = path.relative_to(folder)
-        numbered = re.search(r"\d+$", inside.name) and inside.name.startswith(
-            ("step", "checkpoint", "snapshot")
-        )
-        run = inside.parent if numbered else inside
-        name = folder.resolve().name if run == Path() else run.as_posix()
-        step = _step(inside.name) if numbered else 0
-        snapshots.append(Snapshot(name, step, open_checkpoint(path)))
-    return sorted(snapshots, key=lambda one: (one.run, one.step))
-
-
-def tuned_snapshots(base: Checkpoint, folder: Path) -> list[Snapshot]:
-    """The snapshots of a folder that were tuned from a base; raises `InputError` for others.
-
-    The base itself may stand among them, and is left out.
-    """
-    found = open_snapshots(folder)
-    at = base.folder.resolve()
-    tuned = [one for one in found if one.checkpoint.folder.resolve() != at]
-    if not tuned:
-        raise InputError(f"{folder}: {TUNED}, got the base itself")
-    for one in tuned:
-        check_pair(base, one.checkpoint)
-    return tuned
-
-
 def aligned(base: Checkpoint, tuned: Checkpoint) -> Checkpoint:
     """The base with the names of what was tuned from it.
 
     One of the two may have a prefix before every name, as a backbone lacks that of its model.
     """
-    heads = [{f"{name.split('.')[0]}." for name in of.tensors} for of in (base, tuned)]
-    changes = [("", ""), *((old, "") for old in sorted(heads[0]))]
-    changes += [("", new) for new in sorted(heads[1])]
-
-    def renamed(change: tuple[str, str]) -> dict[str, str]:
-        old, new = change
-        inside = [name for name in base.tensors if name.startswith(old)]
-        moved = {new + name.removeprefix(old): name for name in inside}
-        return {name: place for name, place in moved.items() if name in tuned.tensors}
-
-    best = max(changes, key=lambda change: len(renamed(change)))
-    if best == ("", ""):
+    change = prefixes(base, tuned)
+    if change == ("", ""):
         return replace(base, tuned=tuned)
-    stored = renamed(best)
+    stored = _renamed(base, change, tuned)
     taken = set(stored.values())
     stored |= {name: name for name in base.tensors if name not in {*taken, *stored}}
     tensors = {name: base.tensors[place] for name, place in sorted(stored.items())}
     return replace(base, tensors=tensors, stored=stored, tuned=tuned)
+
+
+def prefixes(base: Checkpoint, tuned: Checkpoint) -> tuple[str, str]:
+    """The prefix of the base's names that what was tuned lacks, and the one that it has besides.
+
+    Both are empty where the names are the same.
+    """
+    heads = [{f"{name.split('.')[0]}." for name in of.tensors} for of in (base, tuned)]
+    changes = [("", ""), *((old, "") for old in sorted(heads[0]))]
+    changes += [("", new) for new in sorted(heads[1])]
+    return max(changes, key=lambda change: len(_renamed(base, change, tuned)))
 
 
 def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
@@ -208,10 +157,16 @@ def layer_of(name: str) -> int:
     return int(found[1]) + 1 if found else 0
 
 
-def plan_memory(base: Checkpoint, text: str) -> int:
-    """About the bytes of memory that a plan for a checkpoint takes: what it must have to begin."""
-    copies = PLANNED if text == "-" else MEASURED
-    return 4 * copies * sum(prod(entry.shape) for entry in base.tensors.values())
+def is_expert(name: str) -> bool:
+    """Whether a tensor is one of a mixture of experts, by its name."""
+    return bool(re.search(r"expert|moe", name)) and not {"gate", "router"} & {*name.split(".")}
+
+
+def n_matrices(name: str, shape: Sequence[int]) -> int:
+    """How many matrices a tensor is: as many as there are experts where it is of all of them."""
+    if len(shape) == 3:
+        return shape[0] if is_expert(name) else 0
+    return int(len(shape) == 2)
 
 
 def hub_name(base: Checkpoint) -> str:
@@ -244,6 +199,14 @@ def adapter_disk(
     return 4 * (ranks * sum(map(sum, matrices)) + 2 * len(budgets) * rest * whole)
 
 
+def _renamed(base: Checkpoint, change: tuple[str, str], tuned: Checkpoint) -> dict[str, str]:
+    """Names of what was tuned, with the base's, where a prefix is put in the place of another."""
+    old, new = change
+    inside = [name for name in base.tensors if name.startswith(old)]
+    moved = {new + name.removeprefix(old): name for name in inside}
+    return {name: place for name, place in moved.items() if name in tuned.tensors}
+
+
 def _check_layers(folder: Path, config: dict[str, Any], n_tensors: int) -> None:
     """Raise `InputError` for more layers than the weights can be of: to make them would not end."""
     most = max(MOST_LAYERS, n_tensors)
@@ -266,11 +229,6 @@ def _settings(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             rest += one.values()
         elif isinstance(one, list):
             rest += one
-
-
-def _step(name: str) -> int:
-    found = re.search(r"(?:step|checkpoint|snapshot)[-_]?(\d+)$", name)
-    return int(found[1]) if found else 0
 
 
 def _indexed(folder: Path) -> dict[str, Entry]:

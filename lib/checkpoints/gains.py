@@ -1,6 +1,6 @@
 """What the updates of linear layers gain on a text, and what of it is lost where they are cut."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.checkpoints.factors import moved
 from lib.checkpoints.folders import Checkpoint, aligned
 from lib.checkpoints.linear_modules import (
     linear_modules,
     matched_by_content,
     stored_as_columns,
 )
-from lib.checkpoints.models import open_base, open_model
+from lib.checkpoints.models import linear_places, open_base, open_tuned_model
 from lib.checkpoints.texts import Batch, counted, mean_loss, shares
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
@@ -24,33 +25,54 @@ Weight = Float[Tensor, "_ _"]
 
 
 class LinearUpdates:
-    """The linear modules of a live model, moved between their base and what they were tuned to."""
+    """The linear modules of a live model, moved between their base and what they were tuned to.
 
-    def __init__(self, model: torch.nn.Module, base: Mapping[str, Weight]):
+    `base` and `tuned` are held as they are given, in the types in which they are stored; the model
+    may be on another device, and one module at a time is made in its type. Without `tuned` a copy
+    is held of what the model has.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        base: Mapping[str, Weight],
+        tuned: Mapping[str, Weight] | None = None,
+    ):
         live = linear_modules(model)
         self.model = model
         self.parameters: dict[str, Any] = {name: live[name].weight for name in base}
-        self.base = {name: W_0.to(self.parameters[name]) for name, W_0 in base.items()}
-        self.tuned = {name: one.detach().clone() for name, one in self.parameters.items()}
+        self.base = base
+        self.tuned = tuned or {n: one.detach().clone() for n, one in self.parameters.items()}
 
     @property
-    def updates(self) -> dict[str, Weight]:
-        """What training added to each."""
-        return {name: tuned - self.base[name] for name, tuned in self.tuned.items()}
+    def updates(self) -> Mapping[str, Weight]:
+        """What training added to each, made when it is asked for."""
+        return _Updates(self)
 
-    def set(self, weights: Mapping[str, Weight]) -> None:
+    def set(self, weights: Iterable[tuple[str, Weight]]) -> None:
         """Have the model compute with these weights."""
         with torch.no_grad():
-            for name, weight in weights.items():
+            for name, weight in weights:
                 self.parameters[name].copy_(weight)
 
     def set_ranks(self, ranks: Mapping[str, int], factors: Mapping[str, Triplets]) -> None:
         """Have the model compute with every update cut to its rank; none is a rank of 0."""
-        weights = dict(self.base)
-        for name, rank in ranks.items():
-            if rank:
-                weights[name] = weights[name] + factors[name].cut(rank).to(weights[name])
-        self.set(weights)
+
+        def cut() -> Iterator[tuple[str, Weight]]:
+            for name, parameter in self.parameters.items():
+                weight = self.base[name].to(parameter)
+                rank = ranks.get(name, 0)
+                if rank:
+                    first = moved(factors[name].first(rank), weight.device)
+                    weight = weight + first.cut(rank).to(weight)
+                yield name, weight
+
+        self.set(cut())
+
+    def release(self) -> None:
+        """Let go of the model and of all weights."""
+        self.model = torch.nn.Module()
+        self.parameters, self.base, self.tuned = {}, {}, {}
 
     def mean_loss(self, batches: Sequence[Batch]) -> float:
         """The mean of the loss over batches of equal size, with the weights as they are set."""
@@ -58,10 +80,28 @@ class LinearUpdates:
 
     def drop(self, batches: Sequence[Batch]) -> float:
         """By how much the updates lower the loss; the weights are left as tuned."""
-        self.set(self.base)
+        self.set(self.base.items())
         before = self.mean_loss(batches)
-        self.set(self.tuned)
+        self.set(self.tuned.items())
         return before - self.mean_loss(batches)
+
+
+class _Updates(Mapping[str, Weight]):
+    """W - W_0 of each module, in the type and on the device in which the model has it."""
+
+    def __init__(self, linear: LinearUpdates):
+        self._linear = linear
+
+    def __getitem__(self, name: str) -> Weight:
+        linear = self._linear
+        parameter = linear.parameters[name]
+        return linear.tuned[name].to(parameter) - linear.base[name].to(parameter)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._linear.parameters)
+
+    def __len__(self) -> int:
+        return len(self._linear.parameters)
 
 
 class GainMeasure:
@@ -76,9 +116,9 @@ class GainMeasure:
         self.linear = linear
         self.factors = factors
         self.batches = batches
-        linear.set(linear.tuned)
+        linear.set(linear.tuned.items())
         self.tuned = linear.mean_loss(batches)
-        linear.set(linear.base)
+        linear.set(linear.base.items())
         self.none = linear.mean_loss(batches)
         if not self.gain > 0:
             got = f"got {self.none:.4g} without their updates and {self.tuned:.4g} with them"
@@ -106,11 +146,12 @@ class GainMeasure:
         """
         layers = linear_modules(model)
         own_type = [_in_type_of(model, part) for part in parts]
+        device = next(model.parameters()).device
 
         def lost(ranks: Mapping[str, int]) -> list[float]:
             hooks = []
             for name, rank in ranks.items():
-                update = self.factors[name].first(rank)
+                update = moved(self.factors[name].first(rank), device)
                 by_columns = stored_as_columns(layers[name])
                 hooks.append(layers[name].register_forward_hook(_adding(update, by_columns)))
             try:
@@ -120,6 +161,19 @@ class GainMeasure:
                     hook.remove()
 
         return lost
+
+    def without(self, parameters: Mapping[str, Tensor]) -> float:
+        """The loss as tuned but for these parameters; the model is left as tuned."""
+        self.linear.set(self.linear.tuned.items())
+        live = {name: self.linear.model.get_parameter(name) for name in parameters}
+        held = {name: one.detach().clone() for name, one in live.items()}
+        with torch.no_grad():
+            for name, one in live.items():
+                one.copy_(parameters[name])
+            found = self.linear.mean_loss(self.batches)
+            for name, one in live.items():
+                one.copy_(held[name])
+        return found
 
     def share_lost(self, loss: Any) -> Any:
         """0 with the whole update of the linear layers, 1 with none."""
@@ -182,19 +236,38 @@ def check_text(
     measured tell whether there is a gain. Without batches only the names of modules are matched.
     """
     base = aligned(base, tuned)
-    model = open_model(tuned.folder, tuned.config)
-    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
-    alone, _ = open_base(base)
     if not batches:
+        linear_places(tuned)
         return
     shares(batches)
-    first = [_in_type_of(alone, batches[0])]
-    for one, batch in ((model.float(), batches[:1]), (alone, first)):
-        found = mean_loss(one, batch)
-        if not np.isfinite(found):
-            name = type(one).__name__
-            raise InputError(f"TEXT: wanted samples of which {name} has a finite loss, got {found}")
-    GainMeasure(LinearUpdates(model, {n: base.load(at) for n, at in places.items()}), {}, measured)
+    _check_loss(open_base(base)[0], batches[0])
+    linear, _ = opened_updates(base, tuned)
+    _check_loss(linear.model, batches[0])
+    GainMeasure(linear, {}, measured)
+
+
+def opened_updates(
+    base: Checkpoint, tuned: Checkpoint, device: str = "cpu"
+) -> tuple[LinearUpdates, dict[str, tuple[str, bool]]]:
+    """The model of a checkpoint in float32 with its updates; of each module its tensor, and whether
+    that is stored as in × out.
+
+    Beside the model nothing is held but what is mapped from the files.
+    """
+    model = open_tuned_model(tuned)
+    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
+    begun, ended = ({n: of.load(at) for n, at in places.items()} for of in (base, tuned))
+    live = linear_modules(model)
+    found = {name: (at, stored_as_columns(live[name])) for name, at in places.items()}
+    return LinearUpdates(model.float().to(device), begun, ended), found
+
+
+def _check_loss(model: torch.nn.Module, batch: Batch) -> None:
+    """Raise `InputError` where the loss of a batch is no number."""
+    found = mean_loss(model, [_in_type_of(model, batch)])
+    if not np.isfinite(found):
+        name = type(model).__name__
+        raise InputError(f"TEXT: wanted samples of which {name} has a finite loss, got {found}")
 
 
 def _in_type_of(model: torch.nn.Module, batch: Batch) -> Batch:

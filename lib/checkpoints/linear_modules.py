@@ -1,11 +1,12 @@
 """The linear layers of a live model, and what tuning changed beside their weights.
 
 peft knows modules by their names in the live model, which are not always those of the tensors on
-disk: here the two are matched by content, and what matches nothing is refused by name.
+disk: here the two are matched by content, or by names where these decide, and what matches nothing
+is refused by name.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -67,6 +68,48 @@ def matched_by_content(
             raise InputError(f"{name}: {wanted}, got {equal}")
         matched[name] = equal[0]
     return matched
+
+
+def fused_experts(model: torch.nn.Module) -> list[str]:
+    """The parameters of modules that hold all experts of a layer together, in three dimensions.
+
+    They are no linear layers: an adapter of modules has none of them.
+    """
+    found = []
+    for name, module in model.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        of_experts = "expert" in f"{name}.{type(module).__name__}".lower()
+        if of_experts and any(one.dim() == 3 for one in own.values()):
+            found += [f"{name}.{parameter}" for parameter in own]
+    return found
+
+
+def matched_by_name(
+    model: torch.nn.Module, shapes: Mapping[str, Sequence[int]]
+) -> dict[str, str] | None:
+    """For each linear module, the tensor on disk that the library loads into it, by names alone.
+
+    The model may be on the meta device. None where names do not decide: where a module's weight is
+    made of several tensors or of a part of one, has another shape, or none by its name.
+    """
+    from transformers import conversion_mapping, core_model_loading
+
+    whole: Any = model
+    renamings, converters = [], []
+    for change in conversion_mapping.get_model_conversion_mapping(whole):
+        converts = isinstance(change, core_model_loading.WeightConverter)
+        (converters if converts else renamings).append(change)
+    wanted = whole.state_dict()
+    placed: dict[str, list[str]] = {}
+    for name, shape in shapes.items():
+        how = (renamings, converters, whole.base_model_prefix, wanted)
+        place, converted = core_model_loading.rename_source_key(name, *how)
+        if converted is None and place in wanted and list(wanted[place].shape) == list(shape):
+            placed.setdefault(place, []).append(name)
+    found = {name: placed.get(f"{name}.weight", []) for name in linear_modules(model)}
+    if any(len(names) != 1 for names in found.values()):
+        return None
+    return {name: names[0] for name, names in found.items()}
 
 
 class Rest(NamedTuple):

@@ -9,6 +9,13 @@ import torch
 
 from lib.checkpoints.folders import Checkpoint
 from lib.checkpoints.library import SAFE, has_code, quiet, refusing
+from lib.checkpoints.linear_modules import (
+    linear_modules,
+    matched_by_content,
+    matched_by_name,
+    stored_as_columns,
+)
+from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
 
 Kind = Literal["llama", "gpt2"]
@@ -82,6 +89,52 @@ def open_model(
     return model.train(False)
 
 
+def linear_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]]:
+    """Of each linear module its tensor, and whether that is stored as in × out.
+
+    Where names decide no weight is read; else the model is opened, and matched by content.
+    """
+    folder = checkpoint.model_folder
+    kind = _model_class(folder, checkpoint.config)
+    with refusing(f"{folder}: wanted a model that {kind.__name__} can make"):
+        config = kind.config_class.from_pretrained(folder, **SAFE)
+        with torch.device("meta"):
+            model = kind(config)
+        shapes = {name: entry.shape for name, entry in checkpoint.tensors.items()}
+        places = matched_by_name(model, shapes)
+    if places is None:
+        model = open_tuned_model(checkpoint)
+        tensors = ((name, checkpoint.load(name)) for name in checkpoint.tensors)
+        places = matched_by_content(model, tensors)
+    live = linear_modules(model)
+    return {name: (place, stored_as_columns(live[name])) for name, place in places.items()}
+
+
+def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:
+    """The model of what was tuned; that of an adapter is its base's in float32, with what it
+    changes.
+
+    Raises `InputError` where an adapter changes one alone of tied weights.
+    """
+    if not isinstance(tuned, AdapterCheckpoint):
+        return open_model(tuned.folder, tuned.config)
+    model = open_model(tuned.model_folder, tuned.config, torch.float32)
+    names: dict[int, list[str]] = {}
+    live = dict(model.named_parameters(remove_duplicate=False))
+    for name, parameter in live.items():
+        names.setdefault(id(parameter), []).append(name)
+    for name in tuned.changed:
+        alike = names[id(live[name])] if name in live else []
+        if not alike or not {*alike} <= {*tuned.changed}:
+            wanted = f"wanted a weight of {type(model).__name__} that is tied to no other"
+            raise InputError(f"{tuned.folder}: {wanted}, got {name}: merge it first")
+    with torch.no_grad():
+        for name in tuned.changed:
+            if name in tuned.tensors:
+                live[name].copy_(tuned.load(name))
+    return model
+
+
 def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
     """The model of a base in the architecture of what was tuned from it, and what the base lacks.
 
@@ -90,7 +143,7 @@ def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
     tuned = base.tuned
     if tuned is None or tuned.config.get("architectures") == base.config.get("architectures"):
         return open_model(base.folder, base.config), []
-    ended = open_model(tuned.folder, tuned.config)
+    ended = open_tuned_model(tuned)
     kind: Any = type(ended)
     with refusing(f"{base.folder}: wanted a base of the {kind.__name__} in {tuned.folder}"):
         model, told = kind.from_pretrained(

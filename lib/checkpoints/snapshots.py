@@ -1,19 +1,88 @@
-"""Audits of snapshots: which are equal to the one before, and which jump away from it."""
+"""Snapshots of trainings, and audits: which equal the one before, and which jump away from it."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from lib.checkpoints.folders import Checkpoint, Snapshot
+from lib.checkpoints.adapters import LISTED
+from lib.checkpoints.folders import TUNED, Checkpoint, check_pair, n_matrices, open_checkpoint
+from lib.checkpoints.stored import CONFIG
+from lib.checkpoints.tuned_adapters import is_adapter, open_adapter
 from lib.checkpoints.update_spectra import squared_norm, update_of
+from lib.files.files import InputError
 
 JUMP = 10.0  # times the median rate of its run: so far does no neighbour of a smooth training move
 COLUMNS = {"run": str, "before": int, "step": int, "tensor": str, "digest": str, "moved": float}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint of a training: its run, and its step (0 where its name has none)."""
+
+    run: str
+    step: int
+    checkpoint: Checkpoint
+
+
+def open_tuned(folder: Path, base: Checkpoint | None) -> Checkpoint:
+    """Open a checkpoint that was tuned from a base, or an adapter, which wants its base."""
+    return open_adapter(base, folder) if base and is_adapter(folder) else open_checkpoint(folder)
+
+
+def open_snapshots(folder: Path, base: Checkpoint | None = None) -> list[Snapshot]:
+    """The checkpoint or the adapter that a folder is, or all that stand in it, by run and step.
+
+    A folder such as `large-0/checkpoint-300` is step 300 of the run `large-0`. Adapters that were
+    cut beside `adapters.json` are none of them. Raises `InputError` where there is none.
+    """
+    if any((folder / name).is_file() for name in ("config.json", CONFIG)):
+        name = folder.resolve().name
+        return [Snapshot(name, _step(name), open_tuned(folder, base))]
+    made = {path.parent for path in folder.glob(f"**/{LISTED}")}
+    found = sorted(
+        {
+            path.parent
+            for name in ("config.json", CONFIG)
+            for path in folder.glob(f"**/{name}")
+            if not made & set(path.parents)
+        }
+    )
+    if not found:
+        raise InputError(f"{folder}: wanted a checkpoint, or a folder of them, got no config.json")
+    snapshots = []
+    for path in found:
+        inside = path.relative_to(folder)
+        numbered = re.search(r"\d+$", inside.name) and inside.name.startswith(
+            ("step", "checkpoint", "snapshot")
+        )
+        run = inside.parent if numbered else inside
+        name = folder.resolve().name if run == Path() else run.as_posix()
+        step = _step(inside.name) if numbered else 0
+        snapshots.append(Snapshot(name, step, open_tuned(path, base)))
+    return sorted(snapshots, key=lambda one: (one.run, one.step))
+
+
+def tuned_snapshots(base: Checkpoint, folder: Path) -> list[Snapshot]:
+    """The snapshots of a folder that were tuned from a base; raises `InputError` for others.
+
+    The base itself may stand among them, and is left out.
+    """
+    found = open_snapshots(folder, base)
+    at = base.folder.resolve()
+    tuned = [one for one in found if one.checkpoint.folder.resolve() != at]
+    if not tuned:
+        raise InputError(f"{folder}: {TUNED}, got the base itself")
+    for one in tuned:
+        check_pair(base, one.checkpoint)
+    return tuned
 
 
 def neighbours(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Snapshot, Snapshot]]:
@@ -27,16 +96,16 @@ def neighbours(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Snapshot, Snapsh
 def audited(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
     r"""A row for each matrix and each two neighbours: $\|W_t - W_{t-1}\|_F$, and the digest of W_t.
 
-    Tensors are read one at a time. What only one of the two has, or has in another shape, is left
-    out.
+    Experts that are stored together are one matrix. Tensors are read one at a time. What only one
+    of the two has, or has in another shape, is left out.
     """
     rows = []
     for one, other in neighbours(snapshots):
         before, after = one.checkpoint, other.checkpoint
         place = {"run": one.run, "before": one.step, "step": other.step}
         for name in _matrices(before, after):
-            W = after.load(name)
-            moved = squared_norm(update_of(W, before.load(name))) ** 0.5
+            W, W_before = (one.load(name).flatten(0, -2) for one in (after, before))
+            moved = squared_norm(update_of(W, W_before)) ** 0.5
             rows.append({**place, "tensor": name, "digest": digest(W), "moved": moved})
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
@@ -65,11 +134,16 @@ def digest(W: torch.Tensor) -> str:
     return hashlib.sha256(W.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
+def _step(name: str) -> int:
+    found = re.search(r"(?:step|checkpoint|snapshot)[-_]?(\d+)$", name)
+    return int(found[1]) if found else 0
+
+
 def _matrices(one: Checkpoint, other: Checkpoint) -> list[str]:
     return [
         name
         for name, entry in one.tensors.items()
-        if len(entry.shape) == 2
+        if n_matrices(name, entry.shape)
         and name in other.tensors
         and other.tensors[name].shape == entry.shape
     ]

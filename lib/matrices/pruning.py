@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Order = Literal["smallest", "random", "largest"]
+WEIGHTS = "weights, smallest first"
 OF_UPDATES: dict[str, Order] = {
     "updates, smallest first": "smallest",
     "updates, at random": "random",
@@ -66,20 +67,73 @@ def pruned_states(
     tuned: Mapping[str, Float[Tensor, "..."]],
     rates: Sequence[float],
     source: Callable[[str], torch.Generator],
-) -> Iterator[tuple[str, float, dict[str, Float[Tensor, "..."]]]]:
-    """Yield what is gone, which share of it, and the weights then.
+) -> Iterator[tuple[str, float, Iterator[tuple[str, Float[Tensor, "..."]]]]]:
+    """Yield what is gone, which share of it, and the weights then, in float32, by name.
 
     What goes are entries of the weights, or of what tuning added, all ranked together. `source` has
-    a generator for what goes at random.
+    a generator for what goes at random: it is asked for the same one again and again. Weights are
+    made one after another, as they are asked for, and must be taken in the order in which they
+    come.
     """
-    what = "weights, smallest first"
-    for rate, masks in magnitude_masks(tuned, rates):
-        yield what, rate, {name: tuned[name] * mask for name, mask in masks.items()}
-    updates = {name: tuned[name] - base[name] for name in tuned}
-    for what, order in OF_UPDATES.items():
-        for rate, masks in magnitude_masks(updates, rates, order, source(what)):
-            left = {name: base[name] + updates[name] * mask for name, mask in masks.items()}
-            yield what, rate, left
+
+    def update(name: str) -> Tensor:
+        return tuned[name].float() - base[name].float()
+
+    def keys(what: str) -> Iterator[tuple[str, np.ndarray]]:
+        random = source(what)
+        for name, W in tuned.items():
+            ranked = W.float() if what == WEIGHTS else update(name)
+            if OF_UPDATES.get(what) == "random":
+                ranked = torch.rand(ranked.shape, generator=random)
+            yield name, _rank_keys(ranked.detach().cpu().flatten(), "smallest", None)
+
+    def left(what: str, last: tuple[int, int]) -> Iterator[tuple[str, Tensor]]:
+        threshold, n_equal = last
+        for name, own in keys(what):
+            stays = own > threshold
+            equal = np.flatnonzero(own == threshold)
+            stays[equal[n_equal:]] = True
+            n_equal = max(n_equal - len(equal), 0)
+            mask = torch.from_numpy(stays).view(tuned[name].shape)
+            if what == WEIGHTS:
+                yield name, tuned[name].float() * mask
+            else:
+                yield name, base[name].float() + update(name) * mask
+
+    n = sum(W.numel() for W in tuned.values())
+    for what in (WEIGHTS, *OF_UPDATES):
+        counts = [n_pruned(n, rate) for rate in rates]
+        last = _smallest(lambda what=what: (own for _, own in keys(what)), counts)
+        for rate, one in zip(rates, last, strict=True):
+            yield what, rate, left(what, one)
+
+
+def _smallest(
+    keys: Callable[[], Iterator[np.ndarray]], counts: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Of so many smallest of all 32-bit keys, the largest one, and how many equal to it there are.
+
+    Exact, by counting the upper halves of all keys, then the lower halves of those that have the
+    upper one in question: what is held are the counts, whatever the number of keys.
+    """
+    half = 1 << 16
+    upper = np.zeros(half, dtype=np.int64)
+    for one in keys():
+        upper += np.bincount(one >> 16, minlength=half)
+    above = upper.cumsum()
+    highs = np.searchsorted(above, counts)
+    lower = np.zeros((len(counts), half), dtype=np.int64)
+    for one in keys():
+        for row, high in zip(lower, highs, strict=True):
+            row += np.bincount(one[one >> 16 == high] & (half - 1), minlength=half)
+    found = []
+    for count, high, row in zip(counts, highs, lower, strict=True):
+        within = count - int(above[high] - upper[high])
+        below = row.cumsum()
+        low = int(np.searchsorted(below, within))
+        last = ((int(high) << 16) + low, within - int(below[low] - row[low]))
+        found.append(last if count else (-1, 0))
+    return found
 
 
 def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) -> int:

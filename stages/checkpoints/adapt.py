@@ -21,28 +21,28 @@ import pandas as pd
 from torch import Tensor
 
 from lib.checkpoints.adapters import FILES, LISTED, lora_config, whether, write_adapter
+from lib.checkpoints.factors import rank_of, read_factors
 from lib.checkpoints.folders import (
     Checkpoint,
     aligned,
     check_pair,
     hub_name,
-    load_tensor,
+    is_expert,
     open_checkpoint,
-    open_snapshots,
 )
 from lib.checkpoints.linear_modules import Rest, beside_linear_layers
-from lib.checkpoints.models import open_base, open_model
-from lib.checkpoints.update_spectra import leading_triplets, update_of
+from lib.checkpoints.models import open_base, open_tuned_model
+from lib.checkpoints.snapshots import open_snapshots
+from lib.checkpoints.update_spectra import Triplets, leading_triplets
 from lib.files.files import clear
 from lib.files.tables import read_table, write_json
 from lib.training.devices import generator
-from lib.work.cells import Course, spread_cells
 from lib.work.command import OutFolder, run
 
-SEED = 0  # of randomised ranges, as those of the plan
+SEED = 0  # of randomised ranges
 PLANS = ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
 MEASURED = ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]
-MODULES = ["run", "module", "tensor", "rows", "cols", "limit", "by_columns"]
+MODULES = ["run", "module", "tensor", "rows", "cols", "by_columns"]
 Factors = dict[str, Tensor]  # A (rank × in) and B (out × rank)
 
 
@@ -55,12 +55,14 @@ class Fit:
     folder: Path
     plans: pd.DataFrame
     modules: pd.DataFrame
+    losses: Mapping[Any, Any]  # what was measured of it, nothing without a text
 
 
 def main(
     base: Path,
     tuned: Path,
     plans: Path,
+    factors: Path,
     adapters: OutFolder,
     modules_to_save: str = "no",
     ranks: str = "mixed",
@@ -69,9 +71,11 @@ def main(
     whole = whether("modules_to_save", modules_to_save)
     equal = whether("ranks", ranks, ("equal", "mixed"))
     begun = open_checkpoint(base)
-    last = {one.run: one.checkpoint for one in open_snapshots(tuned)}
+    last = {one.run: one.checkpoint for one in open_snapshots(tuned, begun)}
     all_plans = read_plans(plans / "plans.parquet")
     all_modules = read_table(plans / "modules.parquet", MODULES)
+    losses = read_table(plans / "losses.parquet", ["run", "gain"], and_others=True)
+    of_run = {row["run"]: row for row in losses.to_dict("records")}
     fits = [
         Fit(
             run=name,
@@ -79,18 +83,16 @@ def main(
             folder=adapters / name if len(last) > 1 else adapters,
             plans=chosen(all_plans[all_plans["run"] == name]),
             modules=all_modules[all_modules["run"] == name],
+            losses=of_run[name],
         )
         for name, checkpoint in last.items()
     ]
     files = [depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES]
     clear(adapters, LISTED, *files)
     bases = {fit.run: aligned(begun, fit.checkpoint) for fit in fits}
-    jobs = {fit.run: factor_jobs(bases[fit.run], fit) for fit in fits}
-    made = spread_cells(jobs, label=f"adapters of {tuned}", unit="module")
     listed = []
     for fit in fits:
-        factors = [course.states[0][0] for course in made[fit.run]]
-        of_module = dict(zip(fit.modules["module"], factors, strict=True))
+        of_module = module_factors(bases[fit.run], fit, read_factors(factors / fit.run))
         named = name or hub_name(begun)
         how = {"whole": whole, "equal": equal}
         listed += write_adapters(bases[fit.run], fit, of_module, adapters, named, **how)
@@ -111,29 +113,25 @@ def chosen(plans: pd.DataFrame) -> pd.DataFrame:
     return plans[plans["chosen"].astype(bool)]
 
 
-def factor_jobs(base: Checkpoint, fit: Fit) -> list[tuple]:
-    """A job for each module, factored at the largest of its ranks; smaller ones are parts of it."""
+def module_factors(base: Checkpoint, fit: Fit, found: Mapping[str, Triplets]) -> dict[str, Factors]:
+    """The factors of each module at the largest of its ranks; smaller ones are parts of them.
+
+    They are those that the spectra kept; an update is decomposed again only where a plan gives it
+    more than that, as one uniform rank does where other modules are frozen.
+    """
     most = np.stack(fit.plans["ranks"].tolist()).max(0).tolist()
-    jobs = []
+    factors = {}
     for row, rank in zip(fit.modules.to_dict("records"), most, strict=True):
         place = row["tensor"]
-        files = [one.tensors[place].file for one in (base, fit.checkpoint)]
-        stored = base.stored.get(place, place)
-        limit = max(int(row["limit"]), 1)
-        jobs.append((factored, *files, stored, place, limit, rank, bool(row["by_columns"])))
-    return jobs
-
-
-def factored(
-    base: Path, tuned: Path, stored: str, place: str, limit: int, rank: int, by_columns: bool
-) -> Course:
-    """The factors of the update of one tensor, which the base may have stored by another name."""
-    update = update_of(load_tensor(tuned, place), load_tensor(base, stored))
-    U, sigma, Vh = leading_triplets(update, limit, generator(SEED, "factors", place))
-    B = U[:, :rank] * sigma[:rank].sqrt()
-    A = sigma[:rank, None].sqrt() * Vh[:rank]
-    factors = {"A": B.mT, "B": A.mT} if by_columns else {"A": A, "B": B}
-    return Course({}, [({name: one.float() for name, one in factors.items()}, [])])
+        triplets = found.get(place)
+        if triplets is None or rank_of(triplets) < rank:
+            update = fit.checkpoint.update(place, base.load(place))
+            triplets = leading_triplets(update, rank, generator(SEED, "factors", place))
+        U, sigma, Vh = triplets.first(rank)
+        B = (U * sigma.sqrt()).float()
+        A = (sigma.sqrt()[:, None] * Vh).float()
+        factors[row["module"]] = {"A": B.mT, "B": A.mT} if row["by_columns"] else {"A": A, "B": B}
+    return factors
 
 
 def write_adapters(
@@ -152,8 +150,12 @@ def write_adapters(
         rest.left if rest and whole else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
     )
     left = of_all_layers(left)
+    beside = [*left, *(rest.parameters if rest else {})]
+    experts = of_all_layers(name for name in beside if is_expert(name))
+    share = experts_share(fit.losses)
     causal = str(fit.checkpoint.config.get("architectures")).endswith("ForCausalLM']")
     by_columns = bool(fit.modules["by_columns"].any())
+    of = fit.checkpoint.kind
     listed = []
     for row in fit.plans.to_dict("records"):
         ranks = dict(zip(fit.modules["module"], map(int, row["ranks"]), strict=True))
@@ -165,7 +167,9 @@ def write_adapters(
             {m: (factors[m]["A"][:rank], factors[m]["B"][:, :rank]) for m, rank in targets.items()},
             lora_config(ranks, fan_in_fan_out=by_columns) | (rest.config if rest else {}),
             base=named,
-            card=card(row, named, left, rest, padded=most if equal else 0, whole=whole),
+            card=card(
+                row, named, left, rest, padded=most if equal else 0, whole=whole, of=of, share=share
+            ),
             task_type="CAUSAL_LM" if causal else None,
             saved=rest.parameters if rest else None,
             equal=equal,
@@ -184,6 +188,8 @@ def write_adapters(
                 "base": named,
                 "lacking": rest.modules if rest and not whole else [],
                 "left": left,
+                "experts": experts,
+                "experts_share": share,
             }
         )
     return listed
@@ -199,7 +205,7 @@ def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest |
     model, new = open_base(base)
     if not whole and not new:
         return None
-    ended = open_model(tuned.folder, tuned.config)
+    ended = open_tuned_model(tuned)
     return beside_linear_layers(model, ended, new, whole=whole)
 
 
@@ -208,6 +214,18 @@ def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> 
     rows = check_pair(base, tuned)
     others = [name for name in rows if name not in carried]
     return [n for n in others if not tuned.load(n)[: rows[n]].equal(base.load(n)[: rows[n]])]
+
+
+def experts_share(losses: Mapping[Any, Any]) -> float | None:
+    """The share of the whole gain that is lost with the base's experts, all else as tuned.
+
+    None where it was not measured, or where nothing was gained.
+    """
+    without = losses.get("loss_without_experts", np.nan)
+    gain = losses.get("loss_base", np.nan) - losses.get("loss_tuned", np.nan)
+    if not (np.isfinite(without) and gain > 0):
+        return None
+    return float((without - losses["loss_tuned"]) / gain)
 
 
 def of_all_layers(names: Iterable[str]) -> list[str]:
@@ -223,8 +241,11 @@ def card(
     *,
     padded: int = 0,
     whole: bool = True,
+    of: str = "full fine-tune",
+    share: float | None = None,
 ) -> str:
-    """The model card: what the adapter is, what it carries, and what was measured of it."""
+    """The model card: what the adapter is and is cut `of`, what it carries, what was measured."""
+    article = "an" if of == "adapter" else "a"
     said = (
         "No text was given, and nothing was measured: how much of the gain it keeps is not known."
     )
@@ -236,7 +257,8 @@ def card(
             f"Cutting the linear layers so loses {row['share_lost']:.1%} of what their updates "
             "gained, all else as tuned."
         )
-    carries = " It carries no embedding, head, norm or bias."
+    experts = any(map(is_expert, left))
+    carries = f" It carries no {'expert, ' if experts else ''}embedding, head, norm or bias."
     missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
     if rest:
         what = "else was tuned" if whole else f"{base} lacks"
@@ -246,8 +268,13 @@ def card(
         )
     elif left:
         missing += " `modules_to_save` would train them."
+    if experts:
+        hold = "how much of the gain they hold was not measured"
+        if share is not None:
+            hold = f"with the base's, all else as tuned, {share:.1%} of the whole gain is lost"
+        missing += f" The experts are held together and are no linear layers: {hold}."
     return (
-        f"# LoRA adapter cut from a full fine-tune of {base}\n\n"
+        f"# LoRA adapter cut from {article} {of} of {base}\n\n"
         f"Rule: {row['rule']}; {row['parameters']} parameters, those of a uniform rank "
         f"{row['budget']}{f', padded to rank {padded}' if padded else ''}. "
         f"{said}{carries}{missing}\n\n"

@@ -10,7 +10,9 @@ way on windows of their own, if it is below that of one uniform rank by more tha
 other losses are of the measured windows, which choose nothing; `above_uniform` and its `noise` are
 paired differences of `loss_on_base` there. All but the base's are measured in float32. Pruning
 removes a share of the weights of linear modules, or takes a share of the entries of their updates
-back, all ranked together. Without TEXT (`-`) nothing is measured.
+back, all ranked together. Experts that a model holds together, in three dimensions, are no linear
+modules: `loss_without_experts` is that with those of the base. Without TEXT (`-`) nothing is
+measured.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,22 +27,17 @@ import torch
 
 from lib.checkpoints.adapters import whether
 from lib.checkpoints.attribution import path_attribution
+from lib.checkpoints.factors import rank_of, read_factors
 from lib.checkpoints.folders import (
     Checkpoint,
     aligned,
     check_pair,
     open_checkpoint,
-    open_snapshots,
-    plan_memory,
 )
-from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts
-from lib.checkpoints.linear_modules import (
-    beside_linear_layers,
-    linear_modules,
-    matched_by_content,
-    stored_as_columns,
-)
-from lib.checkpoints.models import check_architecture, open_base, open_model
+from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts, opened_updates
+from lib.checkpoints.linear_modules import beside_linear_layers, fused_experts
+from lib.checkpoints.memory import check_plan_memory
+from lib.checkpoints.models import check_architecture, linear_places, open_base
 from lib.checkpoints.plans import (
     Module,
     Ranks,
@@ -51,10 +48,11 @@ from lib.checkpoints.plans import (
     parameters,
     rules,
 )
+from lib.checkpoints.snapshots import open_snapshots, open_tuned
 from lib.checkpoints.texts import Batch, loss, read_batches, shares
-from lib.checkpoints.update_spectra import Triplets, leading_triplets, update_of
+from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError, clear
-from lib.files.memory import available_memory, check_memory
+from lib.files.memory import available_memory
 from lib.files.params import Count, Fraction, Interval, read_params
 from lib.files.tables import read_table, write_table
 from lib.matrices.pruning import pruned_states
@@ -63,7 +61,7 @@ from lib.work.cells import Keep, kept
 from lib.work.command import OutFolder, run
 from lib.work.compute import available_cores, spread
 
-SEED = 0  # of shuffles, randomised ranges, and what is pruned at random
+SEED = 0  # of shuffles, and of what is pruned at random
 SEARCHED = 4  # losses that the search for a least budget takes, about, for each rule
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
 SIZES = ("rows", "cols", "norm", "base_norm")  # of a module, as its spectrum says them
@@ -99,6 +97,7 @@ def main(
     tuned: Path,
     text: str,
     spectra: Path,
+    factors: Path,
     plans: OutFolder,
     modules_to_save: str = "no",
 ) -> None:
@@ -107,18 +106,18 @@ def main(
     sizes = read_params(measure, Measure)
     use_device(params.device)
     begun = open_checkpoint(base)
-    last = {one.run: one for one in open_snapshots(tuned)}
+    last = {one.run: one for one in open_snapshots(tuned, begun)}
     for one in last.values():
         check_pair(begun, one.checkpoint)
     check_architecture(base, begun.config)  # the library is loaded once, before workers would
-    n_bytes = plan_memory(begun, text)
-    check_memory("plan", n_bytes)
+    n_bytes = check_plan_memory(begun, text, params.device)
     table = read_table(spectra, SPECTRA)
     clear(plans, *(f"{name}.parquet" for name in TABLES))
     jobs = []
     for name, one in last.items():
         rows = table[(table["run"] == name) & (table["step"] == one.step)]
-        jobs.append((params, sizes, base, one.checkpoint.folder, text, rows, name, saved))
+        folders = (base, one.checkpoint.folder, factors / name)
+        jobs.append((params, sizes, *folders, text, rows, name, saved))
     n_fit = available_memory() // n_bytes if params.device == "cpu" else 1
     found = spread(
         planned,
@@ -143,32 +142,24 @@ def n_losses(params: Plan, sizes: Measure) -> int:
     return len(sizes.budgets) * of_budget + SEARCHED * n_rules + 3 * len(params.pruning_rates) + 3
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A tuned model with its updates, and what the rules know of its modules."""
-
-    linear: LinearUpdates
-    factors: dict[str, Triplets]
-    modules: dict[str, Module]
-    table: pd.DataFrame  # a row for each module
-
-
 def planned(
     params: Plan,
     sizes: Measure,
     base: Path,
     tuned: Path,
+    factors: Path,
     text: str,
     rows: pd.DataFrame,
     name: str,
     saved: bool,
 ) -> Tables:
     """The tables of one tuned checkpoint."""
-    ended = open_checkpoint(tuned)
-    begun = aligned(open_checkpoint(base), ended)
-    model = opened(params, begun, ended, rows)
+    begun = open_checkpoint(base)
+    ended = open_tuned(tuned, begun)
+    begun = aligned(begun, ended)
     if text == "-":
-        found = unmeasured(params, sizes, model)
+        modules, table = described(ended, linear_places(ended), rows)
+        found = unmeasured(params, sizes, modules)
     else:
         n_batches = sizes.n_batches + sizes.n_measured_batches + sizes.n_choosing_batches
         how = (sizes.seq_len, sizes.batch_size, n_batches, params.device)
@@ -181,50 +172,75 @@ def planned(
             "spectra": rows.to_json(),
             "modules_to_save": saved,
         }
-        files = [*begun.files, *ended.files, Path(text)]
+        files = [*begun.files, *ended.files, Path(text), *sorted(factors.glob("*"))]
         with kept(planned, *files, given, device=params.device) as keep:
+            linear, places = opened_updates(begun, ended, params.device)
+            modules, table = described(ended, places, rows)
+            held = kept_factors(factors, modules, table)
+            model = Opened(linear, held, modules)
             found = measured(params, sizes, begun, model, batches, keep, saved=saved)
-    return {key: table.assign(run=name) for key, table in found.items()}
+    found["modules"] = table.join(found["modules"])
+    return {key: one.assign(run=name) for key, one in found.items()}
 
 
-def opened(params: Plan, base: Checkpoint, tuned: Checkpoint, spectra: pd.DataFrame) -> Opened:
-    """The tuned model, opened; what each of its modules may have, and what of it rounding made."""
-    model = open_model(tuned.folder, tuned.config)
-    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
-    live = linear_modules(model)
+def described(
+    tuned: Checkpoint, places: Mapping[str, tuple[str, bool]], spectra: pd.DataFrame
+) -> tuple[dict[str, Module], pd.DataFrame]:
+    """What the rules know of the modules of a checkpoint, and a row for each.
+
+    Raises `InputError` where the spectrum of a module's tensor is not there.
+    """
     matrices = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
     rows = matrices.set_index("module").to_dict("index")
-    factors, modules, begun, table = {}, {}, {}, []
-    for name, place in places.items():
+    modules = {}
+    table = []
+    for name, (place, by_columns) in places.items():
         if place not in rows:
             wanted = f"wanted its spectrum, got none: measure spectra of {tuned.folder} first"
             raise InputError(f"{place}: {wanted}")
         row = rows[place]
-        begun[name] = base.load(place)
         sigma = np.asarray(row["singular_values"])
         above_edge = min(int(row["rank_above_edge"]), len(sigma))
         limit = max(above_edge, largest_rank(sigma, float(row["norm"]) ** 2))
-        update = update_of(tuned.load(place), begun[name])
-        found = leading_triplets(update, max(limit, 1), generator(SEED, "factors", place))
-        factors[name] = Triplets(*(part.float().to(params.device) for part in found))
         shape = (int(row["rows"]), int(row["cols"]))
         modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit, above_edge)
         said = {"module": name, "tensor": place, **{key: row[key] for key in SIZES}}
-        by_columns = stored_as_columns(live[name])
         table.append(said | {"limit": limit, "by_columns": by_columns})
-    linear = LinearUpdates(model.float().to(params.device), begun)
-    return Opened(linear, factors, modules, pd.DataFrame(table))
+    return modules, pd.DataFrame(table)
 
 
-def unmeasured(params: Plan, sizes: Measure, model: Opened) -> Tables:
+def kept_factors(
+    folder: Path, modules: Mapping[str, Module], table: pd.DataFrame
+) -> dict[str, Triplets]:
+    """The triplets of every module, up to its limit, as the spectra kept them."""
+    found = read_factors(folder)
+    for name, place in zip(table["module"], table["tensor"], strict=True):
+        wanted = modules[name].limit
+        got = rank_of(found.get(place))
+        if got < wanted:
+            said = f"wanted {wanted} leading triplets of {place}, got {got}"
+            raise InputError(f"{folder}: {said}: measure spectra and keep all factors")
+    return {name: found[at] for name, at in zip(table["module"], table["tensor"], strict=True)}
+
+
+def unmeasured(params: Plan, sizes: Measure, modules: Mapping[str, Module]) -> Tables:
     """The tables where no text was given."""
-    plans = plan_table(params, sizes.budgets, model.modules, None, lambda _: np.nan)
+    plans = plan_table(params, sizes.budgets, modules, None, lambda _: np.nan)
     plans.insert(5, "share_lost", np.nan)
-    modules = model.table.assign(earned=np.nan)
+    earned = pd.DataFrame({"earned": [np.nan] * len(modules)})
     losses = pd.DataFrame([{"gain": np.nan}])
     budgets = typed(BUDGETS, [])
     pruning = typed(PRUNING, [])
-    return dict(zip(TABLES, (plans, modules, losses, budgets, pruning), strict=True))
+    return dict(zip(TABLES, (plans, earned, losses, budgets, pruning), strict=True))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A tuned model with its updates, their factors, and what the rules know of its modules."""
+
+    linear: LinearUpdates
+    factors: dict[str, Triplets]
+    modules: dict[str, Module]
 
 
 def measured(
@@ -239,7 +255,8 @@ def measured(
 ) -> Tables:
     """The tables with what is measured on a text.
 
-    What is attributed, what is chosen and what is measured are so on batches of their own.
+    What is attributed, what is chosen and what is measured are so on batches of their own. The
+    tuned model comes first and is let go of; then comes the base.
     """
     linear = model.linear
     n_measured = sizes.n_batches + sizes.n_measured_batches
@@ -253,16 +270,6 @@ def measured(
     plans = plan_table(params, sizes.budgets, model.modules, earned, lost)
     plans.insert(5, "share_lost", measure.share_lost(plans["loss"]))
     drop = linear.drop(others)
-    choosing = batches[n_measured:]
-    columns, alone = on_base(params, base, measure, choosing, plans, keep, saved=saved)
-    losses = {
-        "loss_tuned": measure.tuned,
-        "loss_without_linear": measure.none,
-        "gain": measure.gain,
-        "attributed": sum(earned[name] for name in model.modules),
-        "drop": drop,
-        "loss_base": alone,
-    }
     tried = []
     for rule in rules(earned):
         rows = plans[(plans["rule"] == rule) & (plans["shuffle"] == 0)]
@@ -274,13 +281,35 @@ def measured(
             params.max_loss_share,
             dict(zip(rows["budget"], rows["share_lost"], strict=True)),
         )
+    pruning = list(pruned(params, measure, keep))
+    of_experts = {}
+    if experts := fused_experts(linear.model):
+        lost_without = partial(without_experts, measure, base, experts)
+        of_experts["loss_without_experts"] = keep("without the experts", lost_without)
+    choosing = batches[n_measured:]
+    columns, alone = on_base(params, base, measure, choosing, plans, keep, saved=saved)
+    losses = {
+        "loss_tuned": measure.tuned,
+        "loss_without_linear": measure.none,
+        "gain": measure.gain,
+        "attributed": sum(earned[name] for name in model.modules),
+        "drop": drop,
+        "loss_base": alone,
+        **of_experts,
+    }
     return {
         "plans": plans.join(columns),
-        "modules": model.table.assign(earned=[earned[name] for name in model.modules]),
+        "modules": pd.DataFrame({"earned": [earned[name] for name in model.modules]}),
         "losses": pd.DataFrame([losses]),
         "budgets": typed(BUDGETS, tried),
-        "pruning": typed(PRUNING, list(pruned(params, measure, keep))),
+        "pruning": typed(PRUNING, pruning),
     }
+
+
+def without_experts(measure: GainMeasure, base: Checkpoint, experts: Sequence[str]) -> float:
+    """The loss with the base's experts, all else as tuned."""
+    model, _ = open_base(base)
+    return measure.without({name: model.get_parameter(name) for name in experts})
 
 
 def typed(columns: Mapping[str, type], rows: Sequence[tuple]) -> pd.DataFrame:
@@ -290,14 +319,15 @@ def typed(columns: Mapping[str, type], rows: Sequence[tuple]) -> pd.DataFrame:
 
 def attributed(linear: LinearUpdates, batches: Sequence[Batch], n_points: int) -> dict[str, float]:
     """What each module earned."""
-    linear.set(linear.tuned)
+    linear.set(linear.tuned.items())
     weighted = list(zip(shares(batches), batches, strict=True))
 
     def of_batch(one: tuple[float, Batch]) -> torch.Tensor:
         share, batch = one
         return share * loss(linear.model, batch)
 
-    return path_attribution(linear.parameters, linear.updates, weighted, of_batch, n_points)
+    held = (linear.parameters, linear.updates)
+    return path_attribution(*held, weighted, of_batch, n_points, linear.tuned)
 
 
 def plan_table(
@@ -334,14 +364,17 @@ def on_base(
 
     With `saved` the adapter carries whole what else was tuned.
     """
+    if not saved:
+        measure.linear.release()
     model, new = open_base(base)
     model = model.to(params.device)
+    rest = beside_linear_layers(model, measure.linear.model, new) if saved else None
+    measure.linear.release()
     parts = {"choosing": Parts(choosing), "measured": Parts(measure.batches)}
     lost = {name: measure.on(model, text.batches) for name, text in parts.items()}
     alone = parts["measured"].mean(keep("the base", partial(lost["measured"], {})))
-    if saved:
+    if rest:
         with torch.no_grad():
-            rest = beside_linear_layers(model, measure.linear.model, new)
             for name, parameter in rest.parameters.items():
                 model.get_parameter(name).copy_(parameter)
     found = []

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lib.checkpoints.folders import check_pair, layer_of, open_checkpoint, open_snapshots
+from lib.checkpoints.folders import check_pair, layer_of, open_checkpoint
+from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.update_spectra import rounding_edge, update_of
 from lib.files.tables import write_table
 from lib.matrices.ranks import summaries

@@ -4,11 +4,17 @@ Weights are read shard by shard, a layer at a time; a layer that an earlier call
 measured again. Rows of matrices are of the `update` W - W_0; rows of products (`W_KQ` at each
 offset of rotary positions, `W_VO`) of the product at the base (`initial`, beside each run's first
 step alone) and of its `update`. Layers and heads count from 1; 0 stands where there is none.
+Experts that are stored together have a row each: the name of their tensor and a number from 0.
+
+In the folder `factors`, if one is named, are kept the leading singular triplets of the last update
+of each run, at most `kept` of a matrix (0 for as many as a plan can ask): the same decomposition
+serves plans and adapters.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from sys import maxsize
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,33 +22,36 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from lib.checkpoints.factors import as_tensors, write_factors
 from lib.checkpoints.folders import (
     Checkpoint,
-    Snapshot,
     aligned,
     check_pair,
     layer_of,
-    load_tensor,
+    n_matrices,
     open_checkpoint,
-    tuned_snapshots,
 )
 from lib.checkpoints.heads import attention_tensors, heads, rotation
+from lib.checkpoints.plans import largest_rank
+from lib.checkpoints.snapshots import Snapshot, tuned_snapshots
+from lib.checkpoints.stored import load_tensor, stored_names
 from lib.checkpoints.update_spectra import (
+    Product,
+    Triplets,
     chosen_method,
+    decomposed,
     rounding_edge,
     squared_norm,
     update_of,
-    update_singular_values,
 )
-from lib.files.files import InputError
-from lib.files.inputs import read_header
+from lib.files.files import InputError, clear
 from lib.files.params import Interval, read_params
 from lib.files.tables import write_table
 from lib.matrices.ranks import summaries
 from lib.matrices.spectra import initial_factor, product_singular_values
 from lib.matrices.spectra import product_update_singular_values as product_update
 from lib.training.devices import generator
-from lib.work.cells import Tables, joined, spread_cells
+from lib.work.cells import Course, joined, spread_cells
 from lib.work.command import OutFile, run
 
 SEED = 0  # of randomised ranges: every matrix has a draw of its own
@@ -79,31 +88,50 @@ class Layer:
     config: Mapping[str, Any]
     n_base: int  # of the files that hold the tensors: so many are the base's, then come the others
     stored: Mapping[str, str]  # the base's own names, where they are others
+    kept: int  # the most triplets that are kept of a matrix
 
 
-def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
+def main(
+    section: str,
+    base: Path,
+    snapshots: Path,
+    spectra: OutFile,
+    factors: str = "",
+    kept: int = 0,
+) -> None:
     params = read_params(section, Spectra)
     begun = open_checkpoint(base)
     jobs: list[tuple[Any, ...]] = []
     runs = set()
-    for one in tuned_snapshots(begun, snapshots):
+    found = tuned_snapshots(begun, snapshots)
+    last = {one.run: one for one in found} if factors else {}
+    for one in found:
         initial = one.run not in runs
         runs.add(one.run)
-        for layer, files in layers(begun, one, initial=initial):
+        most = (kept or maxsize) if last.get(one.run) is one else 0
+        for layer, files in layers(begun, one, initial=initial, kept=most):
             jobs.append((measure_layer, params, layer, *files))
     cells = spread_cells({"": jobs}, label=f"spectra of {snapshots}", unit="layer")[""]
-    table = joined(cells, "spectra")
+    table = joined([cell.tables for cell in cells], "spectra")
     if not (table[table["of"] == "update"]["norm"] > 0).any():
         wanted = "wanted weights that differ from the base's"
         raise InputError(f"{snapshots}: {wanted}, got none that does")
+    if factors:
+        clear(Path(factors), *("*/" * depth + "layer-*.safetensors" for depth in range(1, 5)))
+        for (_, _, layer, *_), cell in zip(jobs, cells, strict=True):
+            for tensors, _ in cell.states:
+                name = f"layer-{layer.number:04d}.safetensors"
+                write_factors(Path(factors) / layer.run / name, tensors)
     write_table(table, spectra)
 
 
-def layers(base: Checkpoint, one: Snapshot, *, initial: bool) -> Iterator[tuple[Layer, list[Path]]]:
+def layers(
+    base: Checkpoint, one: Snapshot, *, initial: bool, kept: int
+) -> Iterator[tuple[Layer, list[Path]]]:
     """Every layer of a snapshot, and the files that hold its tensors, by headers alone."""
     base = aligned(base, one.checkpoint)
     names = check_pair(base, one.checkpoint)
-    matrices = [name for name in names if len(base.tensors[name].shape) == 2]
+    matrices = [name for name in names if n_matrices(name, base.tensors[name].shape)]
     attention = attention_tensors(base.config, names)
     for number in sorted({layer_of(name) for name in matrices}):
         inside = [name for name in matrices if layer_of(name) == number]
@@ -122,44 +150,85 @@ def layers(base: Checkpoint, one: Snapshot, *, initial: bool) -> Iterator[tuple[
             base.config,
             n_base=len(before),
             stored={name: base.stored.get(name, name) for name in (*inside, *parts.values())},
+            kept=kept,
         )
         yield layer, [*before, *after]
 
 
-def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Tables:
-    """The rows of one layer of one snapshot: its matrices one by one, then its heads."""
+def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Course:
+    """The rows of one layer of one snapshot: its matrices one by one, then its heads; and the
+    triplets that are kept of its matrices.
+    """
     of_base = loader(files[: layer.n_base])
-    ended = loader(files[layer.n_base :])
+    of_tuned = loader(files[layer.n_base :], layer.stored)
 
     def begun(name: str) -> Tensor:
         return of_base(layer.stored[name])
 
-    rows = [matrix_row(params, name, begun(name), ended(name)) for name in layer.matrices]
+    def ended(name: str) -> Tensor:
+        found = of_tuned(name)
+        return found.added_to(begun(name)) if isinstance(found, Product) else found
+
+    rows = []
+    tensors: dict[str, Tensor] = {}
+    for name in layer.matrices:
+        for of, W_0, W in slices(name, begun(name), of_tuned(name)):
+            kept = layer.kept if of == name else 0
+            row, triplets = matrix_row(params, of, W_0, W, kept)
+            rows.append(row)
+            tensors |= as_tensors(of, triplets) if kept else {}
     if layer.heads:
         rows += head_rows(params, layer, begun, ended)
     labels = {"run": layer.run, "step": layer.step, "layer": layer.number}
-    return {"spectra": pd.DataFrame([labels | row for row in rows])}
+    table = pd.DataFrame([labels | row for row in rows])
+    return Course({"spectra": table}, [(tensors, [])] if tensors else [])
 
 
-def loader(files: Sequence[Path]) -> Load:
-    """Reads a tensor from the one of some files that has it."""
-    places = {name: file for file in files for name in read_header(file)}
-    return lambda name: load_tensor(places[name], name)
+def loader(places: Sequence[Path], stored: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+    """Reads a tensor from the one of some places that has it, by its name or that in `stored`."""
+    placed = {name: place for place in places for name in stored_names(place)}
+
+    def load(name: str) -> Any:
+        own = name if name in placed or not stored else stored[name]
+        return load_tensor(placed[own], own)
+
+    return load
 
 
-def matrix_row(params: Spectra, name: str, W_0: Tensor, W: Tensor) -> dict[str, Any]:
-    """What is said of a matrix's update; rows of words that only one of them has are left out."""
-    n_rows = min(len(W_0), len(W))
-    W_0 = W_0[:n_rows]
-    W = W[:n_rows]
-    method = chosen_method((W.shape[0], W.shape[1]), params.method)
+def slices(name: str, W_0: Tensor, W: Any) -> Iterator[tuple[str, Tensor, Any]]:
+    """The matrices of a tensor, with names: those of all experts where they are stored together."""
+    if W_0.dim() == 2:
+        yield name, W_0, W
+        return
+    for number, pair in enumerate(zip(W_0, W, strict=True)):
+        yield f"{name}.{number}", *pair
+
+
+def matrix_row(
+    params: Spectra, name: str, W_0: Tensor, W: Tensor | Product, kept: int = 0
+) -> tuple[dict[str, Any], Triplets]:
+    """What is said of a matrix's update, and at most `kept` of its triplets, as many as matter.
+
+    Rows of words that only one of the two has are left out. The product that an adapter adds is
+    known as it is: no rounding of W has an edge there.
+    """
+    if isinstance(W, Product):
+        method = "factors"
+        edge = 0.0
+    else:
+        n_rows = min(len(W_0), len(W))
+        W_0 = W_0[:n_rows]
+        W = W[:n_rows]
+        method = chosen_method((W.shape[0], W.shape[1]), params.method)
+        edge = rounding_edge(W_0, W)
     update = update_of(W, W_0)
     source = generator(SEED, name)
-    sigma = update_singular_values(update, method, params.rank, source).numpy()
+    values, triplets = decomposed(update, method, params.rank, source, kept)
+    sigma = values.numpy()
     total = squared_norm(update)
-    edge = rounding_edge(W_0, W)
-    complete = len(sigma) == min(W.shape)
-    return {
+    above_edge = int((sigma > edge).sum())
+    complete = method == "factors" or len(sigma) == min(W.shape)
+    row = {
         "module": name,
         "head": 0,
         "offset": 0,
@@ -170,10 +239,11 @@ def matrix_row(params: Spectra, name: str, W_0: Tensor, W: Tensor) -> dict[str, 
         "base_norm": squared_norm(W_0) ** 0.5,
         "tail": 0.0 if complete else max(total - float(np.square(sigma).sum()), 0.0),
         "edge": edge,
-        "rank_above_edge": int((sigma > edge).sum()),
+        "rank_above_edge": above_edge,
         "method": method,
         "singular_values": sigma,
     }
+    return row, triplets.first(max(above_edge, largest_rank(sigma, total)))
 
 
 def head_rows(params: Spectra, layer: Layer, begun: Load, ended: Load) -> Iterator[dict[str, Any]]:

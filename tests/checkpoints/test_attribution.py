@@ -54,6 +54,18 @@ def test_the_midpoint_rule_gains_two_orders_with_ten_times_the_points():
     assert errors[1] == pytest.approx(errors[0] / 100, rel=0.05)
 
 
+def test_slopes_that_are_there_already_are_no_part_of_it(case):
+    end, updates, loss, *_ = case
+    found = []
+    for before in (0.0, 3.0):
+        W = {name: value.clone().requires_grad_() for name, value in end.items()}
+        for parameter in W.values():
+            parameter.grad = torch.full_like(parameter, before)
+        found.append(path_attribution(W, updates, [1.0], lambda batch, W=W: loss(batch, W), 2))
+        assert all(parameter.grad is None for parameter in W.values()), "none is held"
+    assert found[0] == found[1]
+
+
 def test_the_parameters_are_left_as_they_were_to_the_bit(case):
     end, updates, loss, *_ = case
     W = {name: value.clone().requires_grad_() for name, value in end.items()}

@@ -5,7 +5,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lib.checkpoints.folders import check_pair, layer_of, open_checkpoint, open_snapshots
+from lib.checkpoints.folders import check_pair, layer_of, open_checkpoint
+from lib.checkpoints.snapshots import open_snapshots
 from lib.files.files import InputError
 from tests.checkpoints.transformers_made import made, moved, pair, saved
 

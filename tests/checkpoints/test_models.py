@@ -1,3 +1,4 @@
+import functools
 import json
 import re
 import shutil
@@ -10,7 +11,7 @@ from lib.checkpoints.adapters import with_adapter
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.gains import GainMeasure, LinearUpdates
 from lib.checkpoints.linear_modules import linear_modules, matched_by_content, stored_as_columns
-from lib.checkpoints.models import check_architecture, open_model, small_model
+from lib.checkpoints.models import check_architecture, linear_places, open_model, small_model
 from lib.checkpoints.texts import loss, read_batches, token_ids
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
@@ -63,6 +64,27 @@ def test_names_in_the_live_model_are_found_by_content(tmp_path):
         == "vit.encoder.layer.0.attention.attention.query.weight"
     )
     assert len(places) == 12
+
+
+@pytest.mark.parametrize("kind", ["llama", "mixtral", "gpt2", "gpt_neox", "phi3", "bert", "vit"])
+def test_names_alone_place_what_content_places_without_a_weight(kind, tmp_path, monkeypatch):
+    base = open_checkpoint(pair(kind, tmp_path)[0])
+    by_content = matched_by_content(open_model(base.folder, base.config), tensors(base.folder))
+    never = functools.partial(pytest.fail, "weights were read")
+    monkeypatch.setattr("lib.checkpoints.models.open_model", never)
+    places = linear_places(base)
+    assert {name: place for name, (place, _) in places.items()} == by_content
+    assert {by_columns for _, by_columns in places.values()} == {kind == "gpt2"}
+
+
+def test_where_names_do_not_decide_the_content_does(tmp_path):
+    base = pair("llama", tmp_path)[0]
+    weights = load_file(base / "model.safetensors")
+    place = "layers.1.mlp.up_proj.weight"
+    weights[place] = weights["model." + place].clone()
+    save_file(weights, base / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"up_proj: wanted one tensor .* got \['layers.*', 'mod"):
+        linear_places(open_checkpoint(base))
 
 
 @pytest.mark.parametrize(("kind", "n"), [("llama", 14), ("gpt2", 8), ("bert", 13)])

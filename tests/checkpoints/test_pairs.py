@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from lib.checkpoints.folders import aligned, check_pair, open_checkpoint
 from lib.checkpoints.linear_modules import linear_modules, matched_by_content
 from lib.checkpoints.models import open_model
-from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA
+from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from tests.checkpoints.transformers_made import made, moved, pair, saved
 
 ONE = ("n_batches", "n_choosing_batches", "n_measured_batches")
@@ -86,10 +86,12 @@ def test_a_backbone_and_a_classifier_that_was_tuned_from_it(stage, tmp_path, kin
         warnings.simplefilter("ignore")
         base, tuned, samples = classifiers(kind, tmp_path)
     table = Path("spectra.parquet")
-    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, table)
-    given = base, tuned, "my.safetensors", table, Path("plans"), saves
+    factors = Path("factors")
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, table, "factors")
+    given = base, tuned, "my.safetensors", table, factors, Path("plans"), saves
     stage("checkpoints.plan", SECTIONS, "p", "m", *given)
-    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), saves)
+    written = Path("plans"), factors, Path("adapters")
+    stage("checkpoints.adapt", SECTIONS, base, tuned, *written, saves)
     listed = json.loads(Path("adapters/adapters.json").read_text())
     kind_of = json.loads((tuned / "config.json").read_text())["architectures"][0]
     with warnings.catch_warnings():
@@ -110,3 +112,66 @@ def test_a_backbone_and_a_classifier_that_was_tuned_from_it(stage, tmp_path, kin
     assert ("classifier" in listed[0]["lacking"]) == (saves == "no")
     [losses] = pd.read_parquet("plans/losses.parquet").to_dict("records")
     assert losses["loss_tuned"] < found < losses["loss_base"]
+
+
+EXPERTS = {
+    "mixtral": "block_sparse_moe.experts.*.w1.weight",
+    "qwen2_moe": "mlp.experts.*.up_proj.weight",
+    "gpt_oss": "mlp.experts.gate_up_proj_bias",
+}
+
+
+@pytest.mark.parametrize("kind", EXPERTS)
+def test_experts_that_are_held_together_are_named_with_their_share(stage, tmp_path, kind):
+    """The share is that of models put together by hand; peft has the loss that is listed."""
+    from transformers import AutoModelForCausalLM
+
+    base, tuned = taught(kind, tmp_path)
+    (tmp_path / "my.txt").write_bytes(TEXT)
+    given = base, tuned, "my.txt", Path("spectra.parquet"), Path("factors"), Path("plans")
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, Path("spectra.parquet"), "factors")
+    stage("checkpoints.plan", SECTIONS, "p", "m", *given)
+    made = Path("plans"), Path("factors"), Path("adapters")
+    stage("checkpoints.adapt", SECTIONS, base, tuned, *made)
+    begun, ended = (AutoModelForCausalLM.from_pretrained(folder) for folder in (base, tuned))
+    tokens = torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).long().view(-1, 16)[4:8]
+
+    def loss(model):
+        with torch.no_grad():
+            return float(model(input_ids=tokens, labels=tokens).loss)
+
+    lost = {"base": loss(begun), "tuned": loss(ended)}
+    with torch.no_grad():
+        for name, parameter in ended.named_parameters():
+            if ".experts." in name:
+                parameter.copy_(begun.get_parameter(name))
+    share = (loss(ended) - lost["tuned"]) / (lost["base"] - lost["tuned"])
+    listed = json.loads(Path("adapters/adapters.json").read_text())
+    assert 0.05 < share < 1
+    for one in listed:
+        assert one["experts_share"] == pytest.approx(share, abs=1e-4)
+        assert f"model.layers.*.{EXPERTS[kind]}" in one["experts"]
+        assert set(one["experts"]) <= set(one["left"])
+        card = Path("adapters", one["folder"], "README.md").read_text()
+        assert "It carries no expert, embedding, head, norm or bias." in card
+        assert f"all else as tuned, {share:.1%} of the whole gain is lost" in card
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from peft import PeftModel
+
+        whole = PeftModel.from_pretrained(begun, "adapters/rank-3")
+    assert loss(whole) == pytest.approx(listed[-1]["loss"], rel=1e-4)
+
+
+def test_experts_that_are_stored_together_have_a_spectrum_each(stage, tmp_path):
+    base, tuned = pair("gpt_oss", tmp_path)
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, Path("spectra.parquet"))
+    table = pd.read_parquet("spectra.parquet").set_index("module")
+    name = "model.layers.1.mlp.experts.down_proj"
+    W_0, W = (load_file(folder / "model.safetensors")[name] for folder in (base, tuned))
+    assert name not in table.index
+    for number in range(len(W)):
+        row = table.loc[f"{name}.{number}"]
+        sigma = torch.linalg.svdvals(W[number].double() - W_0[number].double()).numpy()
+        assert row["singular_values"] == pytest.approx(sigma)
+        assert (row["rows"], row["cols"], row["layer"]) == (*W.shape[1:], 2)

@@ -3,8 +3,7 @@ import shutil
 import pytest
 import torch
 
-from lib.checkpoints.folders import open_snapshots
-from lib.checkpoints.snapshots import audited, digest, findings
+from lib.checkpoints.snapshots import audited, digest, findings, open_snapshots
 from tests.checkpoints.transformers_made import made, moved, saved
 
 

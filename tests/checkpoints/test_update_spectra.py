@@ -5,13 +5,13 @@ import torch
 from lib.checkpoints import update_spectra
 from lib.checkpoints.update_spectra import (
     chosen_method,
+    decomposed,
     gram_singular_values,
     leading_triplets,
     rounding_edge,
     rounding_variance,
     squared_norm,
     update_of,
-    update_singular_values,
 )
 
 
@@ -22,6 +22,7 @@ def gen(seed=0):
 @pytest.fixture
 def small_limit(monkeypatch):
     """Large matrices begin at 32, and blocks have 16 rows."""
+    monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", 16)
     monkeypatch.setattr(update_spectra, "LARGEST_FULL", 32)
     monkeypatch.setattr(update_spectra, "ROWS", 16)
 
@@ -40,8 +41,13 @@ def decaying(rows, cols, power=1.0, seed=0):
 @pytest.mark.parametrize("method", ["full", "gram"])
 def test_all_singular_values_are_numpys(small_limit, shape, method):
     A = torch.randn(shape, generator=gen(), dtype=torch.float64)
-    found = update_singular_values(A, method, 1, gen())
-    np.testing.assert_allclose(found, np.linalg.svd(A.numpy(), compute_uv=False), rtol=1e-9)
+    U, sigma, Vh = np.linalg.svd(A.numpy(), full_matrices=False)
+    for kept in (0, 7):
+        found, triplets = decomposed(A, method, 1, gen(), kept)
+        np.testing.assert_allclose(found, sigma, rtol=1e-9)
+        assert triplets.sigma.shape == (kept,)
+        cut = (U[:, :kept] * sigma[:kept]) @ Vh[:kept]
+        np.testing.assert_allclose(triplets.cut(kept), cut, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(300, 200), (200, 300)])
@@ -102,6 +108,7 @@ def test_blocks_of_rows_cover_every_row(small_limit):
         ((8, 9), "auto", "full"),
         ((9000, 9000), "auto", "randomised"),
         ((9000, 2), "auto", "full"),
+        ((9000, 1000), "auto", "gram"),
         ((8, 8), "gram", "gram"),
     ],
 )

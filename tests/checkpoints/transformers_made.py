@@ -12,6 +12,7 @@ SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
 }
+FEED = {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24}
 KINDS = ("llama", "qwen3", "gpt2", "gpt_neox", "phi3", "bert", "vit")
 ATTENTION = ("llama", "mistral", "qwen2", "gemma", "gpt2", "gpt_neox", "phi3")
 
@@ -27,6 +28,12 @@ def made(kind: str, seed: int = 0, **changes):
         "mistral": lambda: t.MistralConfig(**grouped | {"head_dim": 8} | changes),
         "qwen2": lambda: t.Qwen2Config(**grouped | changes),
         "mixtral": lambda: t.MixtralConfig(**grouped | {"num_local_experts": 4} | changes),
+        "qwen2_moe": lambda: t.Qwen2MoeConfig(
+            **grouped | {"num_experts": 4, "num_experts_per_tok": 2} | FEED | changes
+        ),
+        "gpt_oss": lambda: t.GptOssConfig(
+            **grouped | {"head_dim": 8, "num_local_experts": 4} | changes
+        ),
         "gemma": lambda: t.GemmaConfig(**grouped | {"head_dim": 8} | changes),
         "qwen3": lambda: t.Qwen3Config(**grouped | {"head_dim": 16} | changes),
         "gpt2": lambda: t.GPT2Config(**words | {"n_embd": 32, "n_layer": 2, "n_head": 4} | changes),

@@ -98,11 +98,12 @@ def test_weights_are_removed_or_what_was_added_to_them_is_taken_back():
     base = {"a": torch.tensor([[4.0, -1.0], [0.5, 3.0]]), "b": torch.tensor([2.0, -5.0])}
     added = {"a": torch.tensor([[0.1, -0.4], [0.3, 0.2]]), "b": torch.tensor([-0.6, 0.5])}
     tuned = {name: base[name] + added[name] for name in base}
-    states = list(
-        pruned_states(
+    states = [
+        (what, rate, dict(weights))
+        for what, rate, weights in pruned_states(
             base, tuned, [0.0, 0.5], lambda what: torch.Generator().manual_seed(len(what))
         )
-    )
+    ]
     kinds = ["weights, smallest first", "updates, smallest first", "updates, at random"]
     assert [(what, rate) for what, rate, _ in states] == [
         (what, rate) for what in kinds for rate in (0.0, 0.5)
@@ -118,6 +119,20 @@ def test_weights_are_removed_or_what_was_added_to_them_is_taken_back():
     back = torch.cat([(random[name] == base[name]).flatten() for name in base])
     assert back.sum() == 3
     torch.testing.assert_close(random["b"], torch.where(back[4:], base["b"], tuned["b"]))
+
+
+def test_entries_of_many_tensors_are_ranked_together_as_one(matrices):
+    """Of magnitudes that are often equal, too: the first of them go."""
+    tuned = {name: (8 * W).round() / 8 for name, W in matrices.items()}
+    base = {name: torch.zeros_like(W) for name, W in tuned.items()}
+    states = pruned_states(base, tuned, RATES, lambda _: generator(2))
+    wanted = magnitude_masks(tuned, RATES)
+    smallest = [one for one in states if "smallest" in one[0]]
+    for (_, rate, weights), (of, masks) in zip(smallest, [*wanted] * 2, strict=False):
+        assert rate == of
+        found = dict(weights)
+        for name, mask in masks.items():
+            assert torch.equal(found[name], tuned[name] * mask)
 
 
 def test_largest_first_leaves_the_smallest(matrices):

@@ -51,7 +51,10 @@ def folder(kept, tmp_path, monkeypatch):
             a.removeprefix("--").split("=") for a in arguments if str(a).startswith("--")
         )
         given = [a for a in arguments if not str(a).startswith("--")]
-        named = {name.replace("-", "_"): value for name, value in options.items()}
+        named = {
+            name.replace("-", "_"): int(value) if value.isdigit() else value
+            for name, value in options.items()
+        }
         importlib.import_module(f"stages.checkpoints.{stage}").main(*given, **named)
 
     monkeypatch.setattr(lora, "call", call)
@@ -63,9 +66,9 @@ def never(monkeypatch):
     monkeypatch.setattr(lora, "call", lambda *_: pytest.fail("work began"))
 
 
-def run(text="my.txt", base="base", tuned="tuned", **options):
-    lora.main(Path(base), Path(tuned), Path("out"), text, **options)
-    return Path("out/page.html").read_text()
+def run(text="my.txt", base="base", tuned="tuned", out="out", **options):
+    lora.main(Path(base), Path(tuned), Path(out), text, **options)
+    return Path(out, "page.html").read_text()
 
 
 def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
@@ -244,6 +247,48 @@ def test_with_modules_to_save_an_adapter_carries_all_that_was_tuned(folder):
     assert {"transformer.wte", "lm_head"} <= set(plan["modules_to_save"])
 
 
+def test_an_adapter_as_tuned_is_cut_to_smaller_ones(folder):
+    run("-", modules_to_save="yes")
+    Path("out/adapters/rank-3").rename("mine")
+    page = run(tuned="mine", out="small")
+    assert "of what the adapter gained on my.txt" in page
+    assert "the full fine-tune" not in page
+    assert "What an adapter adds (method factors) is known exactly" in page
+    card = Path("small/adapters/rank-1/README.md").read_text()
+    assert "# LoRA adapter cut from an adapter of base" in card
+    *_, listed = json.loads(Path("small/adapters/adapters.json").read_text())
+    assert "transformer.wte.weight" in listed["left"]
+    A, B = (
+        {n: W for n, W in load_file(f"{at}/adapter_model.safetensors").items() if "lora_" in n}
+        for at in ("mine", "small/adapters/rank-3")
+    )
+    products = [
+        {n: W.T @ one[n.replace("_A", "_B")].T for n, W in one.items() if "_A" in n}
+        for one in (A, B)
+    ]
+    for name, W in products[0].items():
+        torch.testing.assert_close(products[1][name], W, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("saves", ["no", "yes"])
+def test_the_page_says_what_experts_hold_and_whether_an_adapter_has_them(folder, saves):
+    for name in ("base", "tuned"):
+        shutil.rmtree(name)
+    taught("mixtral", folder)
+    page = run(modules_to_save=saves)
+    [losses] = pd.read_parquet("out/plans/losses.parquet").to_dict("records")
+    held = losses["loss_without_experts"] - losses["loss_tuned"]
+    share = held / (losses["loss_base"] - losses["loss_tuned"])
+    assert f"<strong>The experts hold {100 * share:.1f} % of the whole gain:</strong>" in page
+    carried = saves == "yes"
+    assert ("each adapter here carries them whole" in page) == carried
+    assert ("no adapter here carries them" in page) == (not carried)
+    assert page.count("experts, embeddings, head, norms, biases)") == 3
+    assert "(embeddings, head" not in page
+    left = "<code>model.layers.*.block_sparse_moe.experts.*.w1.weight</code>" in page
+    assert left == (not carried)
+
+
 def test_with_equal_ranks_no_runtime_is_warned_of_and_the_base_has_the_name_that_is_given(folder):
     page = run("-", ranks="equal", name="org/model")
     assert "scales adapters of mixed ranks wrongly" not in page
@@ -297,7 +342,7 @@ def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd
         "auto_map": {"AutoModel": "mine.Model"}
     }
     Path("tuned/config.json").write_text(json.dumps(config))
-    _, plannable = lora.checked(Path("base"), Path("tuned"), Path("out"), "my.txt", saved=False)
+    *_, plannable = lora.checked(Path("base"), Path("tuned"), Path("out"), "my.txt", saved=False)
     assert not plannable
     said = (
         "tuned: wanted a model of transformers, got one with code of its own (auto_map): "
@@ -381,8 +426,9 @@ def test_a_broken_tokenizer_and_modules_without_a_tensor_are_refused_before_any_
     tensors = load_file("tuned/model.safetensors")
     one, other = (f"transformer.h.{i}.attn.c_proj.weight" for i in (0, 1))
     save_file(tensors | {one: tensors[other].clone()}, "tuned/model.safetensors", {"format": "pt"})
+    Path("base/tokenizer.json").unlink()
     with pytest.raises(InputError, match=r"attn\.c_proj: wanted one tensor"):
-        run("-")
+        run()
 
 
 @pytest.mark.parametrize(
@@ -443,11 +489,12 @@ def test_a_copy_of_the_base_is_no_fine_tune_of_it(folder, never):
         run(tuned=copy)
 
 
-@pytest.mark.parametrize(("text", "n_copies"), [("-", 6), ("my.txt", 12)])
+@pytest.mark.parametrize(("text", "n_copies"), [("-", 0), ("my.txt", 3.15)])
 def test_memory_for_all_that_a_plan_holds_is_wanted_before_any_work(
     folder, never, monkeypatch, text, n_copies
 ):
-    n_bytes = 4 * n_copies * sum(W.numel() for W in load_file("base/model.safetensors").values())
+    weights = [W.numel() for W in load_file("base/model.safetensors").values()]
+    n_bytes = round(4e8 + 24 * max(weights) + 4 * n_copies * sum(weights))
     monkeypatch.setattr("lib.files.memory.available_memory", lambda: n_bytes - 1)
     wanted = rf"plan: wanted about {n_bytes / 1e9:.3g} GB of memory, got {n_bytes / 1e9:.3g} GB"
     with pytest.raises(InputError, match=wanted):
@@ -459,7 +506,8 @@ def test_too_little_room_is_said_before_any_work(folder, never, monkeypatch):
     weights = load_file("base/model.safetensors").values()
     adapters = 4 * sum(MEASURE["budgets"]) * sum(sum(W.shape) for W in weights if W.dim() == 2)
     spectra = 16 * sum(min(W.shape) for W in weights if W.dim() == 2)
-    room = f"{(adapters + spectra) / 1e9:.2g} GB of disk"
+    spectra += 8 * sum(min(*W.shape, 3) * sum(W.shape) for W in weights if W.dim() == 2)
+    room = f"{(adapters + spectra) / 1e9:.3g} GB of disk"
     with pytest.raises(
         InputError, match=f"OUT: wanted {room}, got 1e-06 GB that are free in {folder}"
     ):
@@ -476,5 +524,5 @@ def test_stages_are_processes_of_their_own_and_their_error_is_that_of_the_progra
     assert "How to load an adapter" in run()
     Path("out/spectra.parquet").unlink()
     with pytest.raises(SystemExit) as ended:
-        lora.call("adapt", "base", "tuned", "nowhere", "out/adapters")
+        lora.call("adapt", "base", "tuned", "nowhere", "out/factors", "out/adapters")
     assert ended.value.code == 1

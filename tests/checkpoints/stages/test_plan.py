@@ -17,8 +17,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from lib.checkpoints import plans as rank_plans
+from lib.checkpoints.factors import as_tensors, read_factors, write_factors
+from lib.checkpoints.folders import layer_of
 from lib.checkpoints.gains import GainMeasure
 from lib.checkpoints.plans import Module, budget_of
+from lib.checkpoints.update_spectra import leading_triplets
 from lib.files.files import InputError
 from stages.checkpoints import plan as module
 from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
@@ -42,8 +45,9 @@ def plan(stage, base, tuned, text="text.txt", modules_to_save="no", **changes):
         key: values | {k: v for k, v in changes.items() if k in values}
         for key, values in SECTIONS.items()
     }
-    stage("checkpoints.spectra", changed, "s", base, tuned, Path("spectra.parquet"))
-    arguments = base, tuned, text, Path("spectra.parquet"), Path("plans"), modules_to_save
+    spectra = Path("spectra.parquet")
+    stage("checkpoints.spectra", changed, "s", base, tuned, spectra, "factors")
+    arguments = base, tuned, text, spectra, Path("factors"), Path("plans"), modules_to_save
     stage("checkpoints.plan", changed, "p", "m", *arguments)
     return {path.stem: pd.read_parquet(path) for path in Path("plans").glob("*.parquet")}
 
@@ -178,6 +182,7 @@ def test_singular_values_that_rounding_can_have_made_are_bought_last(stage, pair
         tuned,
         "text.txt",
         Path("spectra.parquet"),
+        Path("factors"),
         Path("plans"),
     )
     plans, table = (pd.read_parquet(f"plans/{name}.parquet") for name in ("plans", "modules"))
@@ -298,6 +303,57 @@ def test_the_bar_counts_every_loss(stage, pair, capfd):
     )
 
 
+@pytest.mark.parametrize(("kept", "n_again"), [(3, 0), (2, 1)])
+def test_an_update_is_decomposed_once_and_again_only_for_more_than_was_kept(
+    stage, pair, monkeypatch, kept, n_again
+):
+    base, tuned = pair
+    tables = plan(stage, base, tuned, text="-")
+    shutil.rmtree("factors")
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, Path("spectra.parquet"), "factors", 3)
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("once"))
+    again = []
+
+    def counted(*arguments):
+        again.append(arguments)
+        return leading_triplets(*arguments)
+
+    monkeypatch.setattr("stages.checkpoints.adapt.leading_triplets", counted)
+    place = tables["modules"]["tensor"].iloc[0]
+    factors = read_factors(Path("factors/tuned"))
+    file = Path("factors/tuned/layer-0001.safetensors")
+    inside = {name: one for name, one in factors.items() if layer_of(name) == 1}
+    less = {place: inside[place].first(kept)}
+    held = [as_tensors(name, one) for name, one in {**inside, **less}.items()]
+    write_factors(file, {key: W.clone() for one in held for key, W in one.items()})
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("adapters"))
+    assert len(again) == n_again
+    before, after = (
+        load_file(f"{at}/rank-3/adapter_model.safetensors") for at in ("once", "adapters")
+    )
+    for name in (key for key in before if "lora_A" in key):
+        one, other = (of[name.replace("lora_A", "lora_B")] @ of[name] for of in (before, after))
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_factors_that_a_plan_needs_and_that_were_not_kept_are_wanted(stage, pair):
+    base, tuned = pair
+    plan(stage, base, tuned, text="-")
+    spectra = Path("spectra.parquet")
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, spectra, "factors", 2)
+    arguments = base, tuned, "text.txt", spectra, Path("factors"), Path("plans")
+    with pytest.raises(InputError, match=r"factors/tuned: wanted \d+ leading triplets .*, got 2: "):
+        stage("checkpoints.plan", SECTIONS, "p", "m", *arguments)
+
+
+def test_without_a_text_no_live_model_is_opened(stage, pair, monkeypatch):
+    for name in ("models.open_model", "gains.open_tuned_model", "gains.open_base"):
+        monkeypatch.setattr(f"lib.checkpoints.{name}", lambda *_: pytest.fail("a model was opened"))
+    plan(stage, *pair, text="-")
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("adapters"))
+    assert Path("adapters/rank-3/adapter_model.safetensors").is_file()
+
+
 def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair):
     tables = plan(stage, *pair, text="-")
     assert set(tables["plans"]["rule"]) == {"uniform", "energy", "water-filling"}
@@ -305,7 +361,7 @@ def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair
     assert len(tables["budgets"]) == 0
     assert list(tables["pruning"]) == ["what", "rate", "loss", "run"]
     assert len(tables["pruning"]) == 0
-    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("adapters"))
     config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
     assert set(config["rank_pattern"].values()) == {3}
     assert "nothing was measured" in Path("adapters/rank-3/README.md").read_text()
@@ -329,7 +385,9 @@ def loss_with_adapter(base: Path) -> float:
 def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     base, tuned = pair
     plans = plan(stage, base, tuned)["plans"]
-    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"))
+    stage(
+        "checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("factors"), Path("adapters")
+    )
     assert sorted(path.name for path in Path("adapters").iterdir()) == [
         "adapters.json",
         "rank-1",
@@ -357,7 +415,16 @@ def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(stage, 
     mixed = plans["rule"] == "attributed"
     plans["chosen"] = mixed & (plans["shuffle"] == 0)
     plans.to_parquet("plans/plans.parquet")
-    arguments = base, tuned, Path("plans"), Path("adapters"), "no", "equal", "org/model"
+    arguments = (
+        base,
+        tuned,
+        Path("plans"),
+        Path("factors"),
+        Path("adapters"),
+        "no",
+        "equal",
+        "org/model",
+    )
     stage("checkpoints.adapt", SECTIONS, *arguments)
     [chosen] = plans[of_three & mixed & (plans["shuffle"] == 0)].to_dict("records")
     assert len({rank for rank in chosen["ranks"] if rank}) > 1
@@ -374,7 +441,7 @@ def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(stage, 
     assert f"of a uniform rank 3, padded to rank {config['r']}. " in card
     assert "\nbase_model: org/model\n" in card
     with pytest.raises(InputError, match="ranks: wanted equal or mixed, got 4"):
-        stage("checkpoints.adapt", SECTIONS, *arguments[:5], "4")
+        stage("checkpoints.adapt", SECTIONS, *arguments[:6], "4")
 
 
 @pytest.mark.parametrize("saved", ["no", "yes"])
@@ -382,7 +449,15 @@ def test_the_base_is_measured_in_the_type_in_which_it_is_stored(stage, pair, sav
     for folder in pair:
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
     tables = plan(stage, *pair, modules_to_save=saved)
-    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"), saved)
+    stage(
+        "checkpoints.adapt",
+        SECTIONS,
+        *pair,
+        Path("plans"),
+        Path("factors"),
+        Path("adapters"),
+        saved,
+    )
     plans = tables["plans"]
     [loss] = plans[plans["chosen"] & (plans["budget"] == 3)]["loss_on_base"]
     assert loss == pytest.approx(loss_with_adapter(pair[0]), rel=1e-6)
@@ -397,7 +472,7 @@ def test_of_each_budget_the_rule_that_was_chosen_becomes_the_adapter(stage, pair
     ]
     plans = plans.assign(chosen=chosen, loss_on_base=np.where(chosen, 2.0, 1.0))
     plans.to_parquet("plans/plans.parquet")
-    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("adapters"))
     names = pd.read_parquet("plans/modules.parquet")["module"]
     listed = json.loads(Path("adapters/adapters.json").read_text())
     for one, (budget, rule) in zip(listed, best.items(), strict=True):
@@ -522,6 +597,7 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
             tuned,
             "-",
             Path("spectra.parquet"),
+            Path("factors"),
             Path("plans"),
         )
 
@@ -529,7 +605,16 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
 def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(stage, pair):
     base, tuned = pair
     plans = plan(stage, base, tuned, modules_to_save="yes")["plans"]
-    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "yes")
+    stage(
+        "checkpoints.adapt",
+        SECTIONS,
+        base,
+        tuned,
+        Path("plans"),
+        Path("factors"),
+        Path("adapters"),
+        "yes",
+    )
     chosen = plans[plans["chosen"] & (plans["budget"] == 3)].iloc[0]
     assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert chosen["loss"] == pytest.approx(chosen["loss_on_base"], rel=1e-5)
@@ -543,7 +628,16 @@ def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(sta
     held = load_file("adapters/rank-3/adapter_model.safetensors")
     assert listed["parameters"] == sum(W.numel() for W in held.values())
     with pytest.raises(InputError, match="modules_to_save: wanted yes or no, got some"):
-        stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "some")
+        stage(
+            "checkpoints.adapt",
+            SECTIONS,
+            base,
+            tuned,
+            Path("plans"),
+            Path("factors"),
+            Path("adapters"),
+            "some",
+        )
 
 
 def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, pair):
@@ -553,7 +647,16 @@ def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, pair):
     model.resize_token_embeddings(260, mean_resizing=False)
     model.save_pretrained(tuned)
     plans = plan(stage, base, tuned, modules_to_save="yes")["plans"]
-    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "yes")
+    stage(
+        "checkpoints.adapt",
+        SECTIONS,
+        base,
+        tuned,
+        Path("plans"),
+        Path("factors"),
+        Path("adapters"),
+        "yes",
+    )
     chosen = plans[plans["chosen"] & (plans["budget"] == 3)].iloc[0]
     assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert chosen["loss_on_base"] - chosen["loss"] > 1e-2

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from lib.checkpoints import update_spectra
+from lib.checkpoints.factors import read_factors
 from lib.files.files import InputError
 from tests.checkpoints.checkpoints_made import SPECTRA, noisy
 from tests.checkpoints.transformers_made import made, saved
@@ -109,6 +110,33 @@ def test_leading_values_of_large_matrices_with_an_exact_tail(stage, tmp_path, mo
     )
     assert row["stable_rank"] == pytest.approx((sigma**2).sum() / sigma[0] ** 2, rel=0.05)
     assert np.isnan(row["rank_90"]), "not known from the leading ones"
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1024, 0), (1024, 5), (16, 0), (16, 3)])
+def test_what_is_kept_is_the_decomposition_of_the_last_update_of_each_run(
+    stage, tmp_path, monkeypatch, limit, kept
+):
+    """Whole up to a limit of the shorter side, beyond it the leading 8, or fewer."""
+    monkeypatch.setattr(update_spectra, "LARGEST_FULL", limit)
+    base, tuned = noisy("llama", tmp_path)
+    given = {"s": SPECTRA}, "s", base, tuned, Path("spectra.parquet"), "factors", kept
+    stage("checkpoints.spectra", *given)
+    table = pd.read_parquet("spectra.parquet")
+    assert sorted(path.name for path in Path("factors").iterdir()) == ["a", "b"]
+    W_0 = weights(base)
+    for run in "ab":
+        factors = read_factors(Path("factors") / run)
+        W = weights(tuned / run / "step-2")
+        rows = table[(table["run"] == run) & (table["step"] == 2) & (table["head"] == 0)]
+        assert set(factors) == set(rows["module"])
+        for _, row in rows.iterrows():
+            found = factors[row["module"]]
+            n = min(kept or 99, len(row["singular_values"]))
+            np.testing.assert_allclose(found.sigma, row["singular_values"][:n], rtol=1e-6)
+            update = W[row["module"]] - W_0[row["module"]]
+            error = np.square(update - found.cut(n).double().numpy()).sum()
+            tail = np.square(update).sum() - np.square(row["singular_values"][:n]).sum()
+            assert error == pytest.approx(tail, rel=1e-4, abs=1e-9)
 
 
 def test_shards_types_and_an_architecture_without_heads(stage, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from lib.checkpoints.folders import open_snapshots
+from lib.checkpoints.snapshots import open_snapshots
 from lib.files.files import InputError
 from lib.training.devices import generator
 from tests.checkpoints.checkpoints_made import TEXT

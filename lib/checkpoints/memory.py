@@ -1,0 +1,51 @@
+"""What a plan for a checkpoint holds in memory, on CPU and GPU: said and checked before any work.
+
+Without a text tensors are read one by one. With one the model is held in float32, and on the CPU
+the base's and the tuned weights as they are mapped from their files; in turn, after these, the
+model of the base. Of slopes, of cuts and of pruned weights one module's is held at a time.
+"""
+
+from math import prod
+
+import torch
+
+from lib.checkpoints.folders import FLOATS, Checkpoint
+from lib.files.files import InputError
+from lib.files.memory import check_memory
+from lib.training.devices import kind_of
+
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+STARTED = 4e8  # bytes of a process with its libraries
+MATRICES = 6  # of the largest shape, in float32, that are held while one is worked on
+SLACK = 1.15  # of the model in float32: what its layers make, on a batch as small as ours
+
+
+def plan_memory(base: Checkpoint, text: str, *, live: bool = False) -> int:
+    """About the bytes of memory of the host that a plan takes: what it must have to begin.
+
+    `live` where models are opened without a text too, for what an adapter carries whole.
+    """
+    entries = [entry for entry in base.tensors.values() if entry.dtype in FLOATS]
+    n_weights = sum(prod(entry.shape) for entry in entries)
+    stored = sum(prod(entry.shape) * BYTES[entry.dtype] for entry in entries)
+    largest = max((prod(entry.shape) for entry in entries), default=0)
+    one = STARTED + 4 * MATRICES * largest
+    if text == "-":
+        return round(one + 2 * stored * live)
+    return round(one + 4 * SLACK * n_weights + 2 * stored)
+
+
+def check_plan_memory(base: Checkpoint, text: str, device: str, *, live: bool = False) -> int:
+    """Say what a plan will hold; raises `InputError` where the host, or the GPU, has less free.
+
+    Gives the bytes on the host.
+    """
+    n_bytes = plan_memory(base, text, live=live)
+    check_memory("plan", n_bytes)
+    if kind_of(device) == "cuda" and text != "-":
+        wanted = 4 * SLACK * sum(prod(entry.shape) for entry in base.tensors.values())
+        free = torch.cuda.mem_get_info(device)[0]
+        if wanted > free:
+            got = f"got {free / 1e9:.3g} GB free"
+            raise InputError(f"plan: wanted about {wanted / 1e9:.3g} GB on {device}, {got}")
+    return n_bytes
