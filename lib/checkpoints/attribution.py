@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lib.checkpoints.update_spectra import ROWS
+from lib.checkpoints.update_spectra import blocks
 
 Loss = Callable[[Any], Tensor]  # of a batch, by the parameters as they are now
 
@@ -72,5 +72,5 @@ def path_attribution(
 
 def _inner(A: Float[Tensor, "row col"], B: Float[Tensor, "row col"]) -> float:
     """The inner product of two matrices, summed in float64 by blocks of rows."""
-    blocks = zip(A.split(ROWS), B.split(ROWS), strict=True)
-    return sum((float((a.double() * b.double()).sum()) for a, b in blocks), start=0.0)
+    parts = (A[rows].double() * B[rows].double() for rows in blocks(A))
+    return sum((float(part.sum()) for part in parts), start=0.0)

@@ -1,8 +1,10 @@
 """What a plan for a checkpoint holds in memory, on CPU and GPU: said and checked before any work.
 
-Without a text tensors are read one by one. With one the model is held in float32, and on the CPU
-the base's and the tuned weights as they are mapped from their files; in turn, after these, the
-model of the base. Of slopes, of cuts and of pruned weights one module's is held at a time.
+Without a text tensors are read one by one. With one the model is held in float32 and, after it, the
+model of the base; base, tuned weights and factors are mapped from their files, whose pages the
+system drops where it needs them. Of slopes, of cuts and of pruned weights one module's is held at a
+time. What allocations leave behind is counted: 2.7 copies in float32 were measured beside a process
+that does nothing, of 79 million parameters in float32.
 """
 
 from math import prod
@@ -17,7 +19,8 @@ from lib.training.devices import kind_of
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 STARTED = 4e8  # bytes of a process with its libraries
 MATRICES = 6  # of the largest shape, in float32, that are held while one is worked on
-SLACK = 1.15  # of the model in float32: what its layers make, on a batch as small as ours
+COPIES = 3  # of the model in float32, on the host
+ON_GPU = 1.5  # copies there: the model, and what its layers make of a batch
 
 
 def plan_memory(base: Checkpoint, text: str, *, live: bool = False) -> int:
@@ -30,9 +33,7 @@ def plan_memory(base: Checkpoint, text: str, *, live: bool = False) -> int:
     stored = sum(prod(entry.shape) * BYTES[entry.dtype] for entry in entries)
     largest = max((prod(entry.shape) for entry in entries), default=0)
     one = STARTED + 4 * MATRICES * largest
-    if text == "-":
-        return round(one + 2 * stored * live)
-    return round(one + 4 * SLACK * n_weights + 2 * stored)
+    return round(one + (2 * stored * live if text == "-" else 4 * COPIES * n_weights))
 
 
 def check_plan_memory(base: Checkpoint, text: str, device: str, *, live: bool = False) -> int:
@@ -43,7 +44,7 @@ def check_plan_memory(base: Checkpoint, text: str, device: str, *, live: bool = 
     n_bytes = plan_memory(base, text, live=live)
     check_memory("plan", n_bytes)
     if kind_of(device) == "cuda" and text != "-":
-        wanted = 4 * SLACK * sum(prod(entry.shape) for entry in base.tensors.values())
+        wanted = 4 * ON_GPU * sum(prod(entry.shape) for entry in base.tensors.values())
         free = torch.cuda.mem_get_info(device)[0]
         if wanted > free:
             got = f"got {free / 1e9:.3g} GB free"

@@ -12,7 +12,7 @@ LARGEST_DIRECT = 256  # the shorter side up to which a matrix itself is decompos
 LARGEST_FULL = 1024  # up to which all singular values are computed
 OVERSAMPLE = 16  # columns of a randomised range
 PASSES = 2  # over it: the tail is then within 2 % of the best
-ROWS = 1024  # of a block that is in float64 at a time
+BLOCK = 1 << 20  # entries that are in float64 at a time
 SIGNIFICAND = {
     torch.float64: 53,
     torch.float32: 24,
@@ -86,7 +86,7 @@ def update_of(W: Update, W_0: Float[Tensor, "row col"]) -> Update:
     if min(W.shape) <= LARGEST_DIRECT:
         return W.double() - W_0.double()
     update = torch.empty(W.shape, dtype=torch.float32)
-    for rows in _blocks(len(W)):
+    for rows in blocks(W):
         update[rows] = (W[rows].double() - W_0[rows].double()).float()
     return update
 
@@ -95,7 +95,7 @@ def squared_norm(A: Update) -> float:
     r"""$\|A\|_F^2$, summed in float64."""
     if isinstance(A, Product):
         return float(A.triplets().sigma.square().sum())
-    return sum((float(A[rows].double().square().sum()) for rows in _blocks(len(A))), start=0.0)
+    return sum((float(A[rows].double().square().sum()) for rows in blocks(A)), start=0.0)
 
 
 def gram_singular_values(A: Float[Tensor, "row col"]) -> Float[Tensor, " rank"]:
@@ -121,7 +121,7 @@ def gram_decomposition(
     V = vectors.flip(1)[:, :kept]
     scale = sigma[:kept].clamp(min=torch.finfo(torch.float64).tiny)
     U = torch.empty(len(tall), V.shape[1], dtype=torch.float32)
-    for rows in _blocks(len(tall)):
+    for rows in blocks(tall):
         U[rows] = (tall[rows].double() @ V / scale).float()
     V = V.float()
     first = sigma[:kept].float()
@@ -196,7 +196,7 @@ def rounding_edge(*weights: Float[Tensor, "row col"]) -> float:
     """
     rows, cols = (torch.zeros(n).double() for n in weights[0].shape)
     for W in weights:
-        for block in _blocks(len(W)):
+        for block in blocks(W):
             variance = rounding_variance(W[block])
             rows[block] += variance.sum(1)
             cols += variance.sum(0)
@@ -221,7 +221,7 @@ def _tall(A: Float[Tensor, "row col"]) -> Float[Tensor, "long short"]:
 
 def _gram(tall: Float[Tensor, "long short"]) -> Float[Tensor, "short short"]:
     gram = torch.zeros(tall.shape[1], tall.shape[1], dtype=torch.float64)
-    for rows in _blocks(len(tall)):
+    for rows in blocks(tall):
         block = tall[rows].double()
         gram.addmm_(block.mT, block)
     return gram
@@ -231,5 +231,7 @@ def _roots(eigenvalues: Float[Tensor, " rank"]) -> Float[Tensor, " rank"]:
     return eigenvalues.clamp(min=0).flip(0).sqrt()
 
 
-def _blocks(n: int) -> list[slice]:
-    return [slice(start, min(start + ROWS, n)) for start in range(0, n, ROWS)]
+def blocks(A: Float[Tensor, "row col"]) -> list[slice]:
+    """Rows of a matrix, some at a time."""
+    n = max(BLOCK // max(A.shape[1], 1), 1)
+    return [slice(start, min(start + n, len(A))) for start in range(0, len(A), n)]

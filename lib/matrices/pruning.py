@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Order = Literal["smallest", "random", "largest"]
+PART = 1 << 20  # entries that are ranked at a time
 WEIGHTS = "weights, smallest first"
 OF_UPDATES: dict[str, Order] = {
     "updates, smallest first": "smallest",
@@ -76,34 +77,41 @@ def pruned_states(
     come.
     """
 
-    def update(name: str) -> Tensor:
-        return tuned[name].float() - base[name].float()
+    def entries(what: str, name: str, part: slice) -> tuple[Tensor, Tensor]:
+        """What stays in every case, and what may go."""
+        W, W_0 = (of[name].flatten()[part].float() for of in (tuned, base))
+        return (torch.zeros_like(W), W) if what == WEIGHTS else (W_0, W - W_0)
 
-    def keys(what: str) -> Iterator[tuple[str, np.ndarray]]:
+    def keys(what: str) -> Iterator[tuple[str, slice, np.ndarray]]:
         random = source(what)
         for name, W in tuned.items():
-            ranked = W.float() if what == WEIGHTS else update(name)
-            if OF_UPDATES.get(what) == "random":
-                ranked = torch.rand(ranked.shape, generator=random)
-            yield name, _rank_keys(ranked.detach().cpu().flatten(), "smallest", None)
+            for start in range(0, W.numel(), PART):
+                part = slice(start, min(start + PART, W.numel()))
+                ranked = entries(what, name, part)[1].detach().cpu()
+                if OF_UPDATES.get(what) == "random":
+                    ranked = torch.rand(ranked.shape, generator=random)
+                yield name, part, _rank_keys(ranked, "smallest", None)
 
     def left(what: str, last: tuple[int, int]) -> Iterator[tuple[str, Tensor]]:
         threshold, n_equal = last
-        for name, own in keys(what):
+        made = torch.empty(0)
+        for name, part, own in keys(what):
             stays = own > threshold
             equal = np.flatnonzero(own == threshold)
             stays[equal[n_equal:]] = True
             n_equal = max(n_equal - len(equal), 0)
-            mask = torch.from_numpy(stays).view(tuned[name].shape)
-            if what == WEIGHTS:
-                yield name, tuned[name].float() * mask
-            else:
-                yield name, base[name].float() + update(name) * mask
+            W = tuned[name]
+            if part.start == 0:
+                made = torch.empty(W.numel(), device=W.device)
+            always, may_go = entries(what, name, part)
+            made[part] = always + may_go * torch.from_numpy(stays).to(W.device)
+            if part.stop == W.numel():
+                yield name, made.view(W.shape)
 
     n = sum(W.numel() for W in tuned.values())
     for what in (WEIGHTS, *OF_UPDATES):
         counts = [n_pruned(n, rate) for rate in rates]
-        last = _smallest(lambda what=what: (own for _, own in keys(what)), counts)
+        last = _smallest(lambda what=what: (own for *_, own in keys(what)), counts)
         for rate, one in zip(rates, last, strict=True):
             yield what, rate, left(what, one)
 

@@ -21,10 +21,10 @@ def gen(seed=0):
 
 @pytest.fixture
 def small_limit(monkeypatch):
-    """Large matrices begin at 32, and blocks have 16 rows."""
+    """Large matrices begin at 32, and blocks have 640 entries."""
     monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", 16)
     monkeypatch.setattr(update_spectra, "LARGEST_FULL", 32)
-    monkeypatch.setattr(update_spectra, "ROWS", 16)
+    monkeypatch.setattr(update_spectra, "BLOCK", 640)
 
 
 def decaying(rows, cols, power=1.0, seed=0):
@@ -97,7 +97,7 @@ def test_an_update_of_float32_weights_is_taken_in_float64(small_limit):
 
 
 def test_blocks_of_rows_cover_every_row(small_limit):
-    A = torch.randn(37, 5, generator=gen(), dtype=torch.float64)
+    A = torch.randn(370, 5, generator=gen(), dtype=torch.float64)
     assert squared_norm(A) == pytest.approx(float(A.square().sum()))
     np.testing.assert_allclose(gram_singular_values(A), torch.linalg.svdvals(A), rtol=1e-9)
 

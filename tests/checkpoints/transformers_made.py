@@ -65,9 +65,9 @@ def saved(model, folder: Path, *, sharded: bool = False) -> Path:
 
 
 def pair(
-    kind: str, folder: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32
+    kind: str, folder: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32, **changes
 ) -> tuple[Path, Path]:
     """A base and a tuned checkpoint."""
-    model = made(kind).to(dtype)
+    model = made(kind, **changes).to(dtype)
     base = saved(model, folder / "base", sharded=sharded)
     return base, saved(moved(model, 7), folder / "tuned", sharded=sharded)

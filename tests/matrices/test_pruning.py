@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.nn.utils import prune
 from torch.utils.flop_counter import FlopCounterMode
 
+from lib.matrices import pruning
 from lib.matrices.pruning import (
     fewest_kept,
     largest_of_each_group,
@@ -121,8 +122,9 @@ def test_weights_are_removed_or_what_was_added_to_them_is_taken_back():
     torch.testing.assert_close(random["b"], torch.where(back[4:], base["b"], tuned["b"]))
 
 
-def test_entries_of_many_tensors_are_ranked_together_as_one(matrices):
+def test_entries_of_many_tensors_are_ranked_together_as_one(matrices, monkeypatch):
     """Of magnitudes that are often equal, too: the first of them go."""
+    monkeypatch.setattr(pruning, "PART", 7)
     tuned = {name: (8 * W).round() / 8 for name, W in matrices.items()}
     base = {name: torch.zeros_like(W) for name, W in tuned.items()}
     states = pruned_states(base, tuned, RATES, lambda _: generator(2))

@@ -489,7 +489,7 @@ def test_a_copy_of_the_base_is_no_fine_tune_of_it(folder, never):
         run(tuned=copy)
 
 
-@pytest.mark.parametrize(("text", "n_copies"), [("-", 0), ("my.txt", 3.15)])
+@pytest.mark.parametrize(("text", "n_copies"), [("-", 0), ("my.txt", 3)])
 def test_memory_for_all_that_a_plan_holds_is_wanted_before_any_work(
     folder, never, monkeypatch, text, n_copies
 ):

@@ -1,0 +1,237 @@
+"""From two checkpoints to an adapter of rank 16, without a text: CPU seconds and peak memory, by
+size.
+
+Ours is what `make lora` does: spectra (all singular values up to 1024, edges of rounding, products
+of heads), plans, adapters. Beside it stands ours with `method: randomised` and `rank: 16`, which
+knows no more than the adapter needs. The two loops read tensor by tensor and cut each update to
+rank 16: by a whole decomposition in float32 (mergekit's way, as its documentation describes it) and
+by `torch.svd_lowrank`. Every contender is a process of its own on one core; checkpoints are in
+bfloat16. An error is the squared error of the cut of one matrix over that of the whole
+decomposition, less 1.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from benchmarks.harness import Row, Spread, write_results
+from lib.work.command import run
+
+ROOT = Path(__file__).parents[1]
+RANK = 16
+SIZES = {"10 M": (256, 10), "50 M": (512, 12), "200 M": (1024, 12)}  # d_model, layers
+LARGE = {"8B": 8.0, "70B": 70.6}  # 10⁹ parameters
+PLACE = "model.layers.0.mlp.up_proj"
+STAGES = {"ours": ("auto", 256), f"ours, {RANK} triplets alone": ("randomised", RANK)}
+LOOPS = {"whole svd f32, mergekit's way": "whole", "torch svd_lowrank": "low_rank"}
+
+
+def shapes(d_model: int, n_layers: int) -> dict[str, tuple[int, ...]]:
+    """The tensors of a Llama of that size, with an embedding of 256 words."""
+    wide = (4 * d_model, d_model)
+    found: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (256, d_model),
+        "model.norm.weight": (d_model,),
+    }
+    for i in range(n_layers):
+        at = f"model.layers.{i}"
+        found |= {f"{at}.self_attn.{x}_proj.weight": (d_model, d_model) for x in "qkvo"}
+        found |= {f"{at}.mlp.{x}_proj.weight": wide for x in ("gate", "up")}
+        found[f"{at}.mlp.down_proj.weight"] = wide[::-1]
+        found |= {f"{at}.{x}_layernorm.weight": (d_model,) for x in ("input", "post_attention")}
+    return found
+
+
+def write_pair(folder: Path, d_model: int, n_layers: int) -> int:
+    """A base, and a tuned checkpoint that differs by 32 directions and noise; gives its size."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": d_model,
+        "intermediate_size": 4 * d_model,
+        "num_hidden_layers": n_layers,
+        "num_attention_heads": d_model // 64,
+        "num_key_value_heads": d_model // 64,
+        "vocab_size": 256,
+        "tie_word_embeddings": True,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    random = torch.Generator().manual_seed(0)
+    base, tuned = {}, {}
+    for name, shape in shapes(d_model, n_layers).items():
+        W = torch.randn(shape, generator=random) / d_model**0.5
+        base[name] = W.bfloat16()
+        if len(shape) == 2:
+            left = torch.randn(shape[0], 32, generator=random)
+            W = W + 1e-3 * left @ torch.randn(32, shape[1], generator=random)
+        tuned[name] = (W + 1e-3 * torch.randn(shape, generator=random)).bfloat16()
+    for name, tensors in (("base", base), ("tuned", tuned)):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config))
+        save_file(tensors, folder / name / "model.safetensors", {"format": "pt"})
+    return sum(prod(shape) for shape in shapes(d_model, n_layers).values())
+
+
+def whole(update: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """B and A of the update, cut by its whole decomposition."""
+    U, sigma, Vh = torch.linalg.svd(update, full_matrices=False)
+    return U[:, :RANK] * sigma[:RANK], Vh[:RANK]
+
+
+def low_rank(update: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """B and A of the update, by torch's own randomised range with two passes."""
+    U, sigma, V = torch.svd_lowrank(update, q=RANK + 16, niter=2)
+    return U[:, :RANK] * sigma[:RANK], V[:, :RANK].mT
+
+
+def loop(how: str, folder: Path) -> None:
+    """Tensor by tensor: read, take the difference in float32, cut, keep."""
+    torch.set_num_threads(1)
+    cut: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = globals()[how]
+    adapter = {}
+    files = [folder / name / "model.safetensors" for name in ("base", "tuned")]
+    with safe_open(files[0], "pt") as base, safe_open(files[1], "pt") as tuned:
+        for name in base.keys():  # noqa: SIM118 (no mapping)
+            if name.endswith("_proj.weight"):
+                B, A = cut(tuned.get_tensor(name).float() - base.get_tensor(name).float())
+                place = f"base_model.model.{name.removesuffix('.weight')}"
+                adapter[f"{place}.lora_B.weight"] = B.contiguous()
+                adapter[f"{place}.lora_A.weight"] = A.contiguous()
+    (folder / how).mkdir(exist_ok=True)
+    save_file(adapter, folder / how / "adapter_model.safetensors")
+
+
+def commands(contender: str, folder: Path) -> tuple[list[list[str]], Path]:
+    """The processes of a contender in turn, and the adapter that they write."""
+    if contender in LOOPS:
+        how = LOOPS[contender]
+        code = f"from pathlib import Path; from benchmarks.adapters import loop; loop({how!r}, "
+        return [[sys.executable, "-c", f"{code}Path({str(folder)!r}))"]], folder / how
+    method, rank = STAGES[contender]
+    out = folder / method
+    write_params(out, method, rank)
+    base, tuned, spectra, factors, plans, adapters = (
+        str(at)
+        for at in (
+            folder / "base",
+            folder / "tuned",
+            *(out / name for name in ("spectra.parquet", "factors", "plans", "adapters")),
+        )
+    )
+    keep = [f"--factors={factors}", f"--kept={RANK}"]
+    sections = ["checkpoints.plan", "checkpoints.own"]
+    stages = [
+        ["spectra", "checkpoints.spectra", base, tuned, spectra, *keep],
+        ["plan", *sections, base, tuned, "-", spectra, factors, plans],
+        ["adapt", base, tuned, plans, factors, adapters],
+    ]
+    module = [sys.executable, "-m"]
+    made = out / "adapters" / f"rank-{RANK}"
+    return [[*module, f"stages.checkpoints.{name}", *rest] for name, *rest in stages], made
+
+
+def write_params(out: Path, method: str, rank: int) -> None:
+    """The project's own params, with that method and one budget."""
+    out.mkdir(exist_ok=True)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())["checkpoints"]
+    params["spectra"] |= {"method": method, "rank": rank}
+    params["own"]["budgets"] = [RANK]
+    (out / "params.yaml").write_text(yaml.safe_dump({"checkpoints": params}))
+
+
+def measured(contender: str, folder: Path) -> tuple[float, float, Path]:
+    """CPU seconds, peak memory of the largest process in GB, and the adapter."""
+    seconds, peak = 0.0, 0.0
+    steps, made = commands(contender, folder)
+    core = str(min(os.sched_getaffinity(0)))
+    with TemporaryDirectory(dir=folder) as scratch, (folder / "said").open("w+") as said:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "DVC_ROOT": scratch}
+        for command in steps:
+            at = made.parents[1] if contender in STAGES else folder
+            pinned = ["taskset", "-c", core, *command]
+            process = subprocess.Popen(pinned, cwd=at, env=environment, stderr=said)
+            _, status, used = os.wait4(process.pid, 0)
+            if status:
+                said.seek(0)
+                raise RuntimeError(f"{contender}: {said.read()}")
+            seconds += used.ru_utime + used.ru_stime
+            peak = max(peak, used.ru_maxrss / 2**20)
+    return seconds, peak, made
+
+
+def error_of(folder: Path, adapter: Path) -> float:
+    """The squared error of the adapter at one matrix."""
+    W_0, W = (
+        load_file(folder / name / "model.safetensors")[f"{PLACE}.weight"].double()
+        for name in ("base", "tuned")
+    )
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    A, B = (tensors[f"base_model.model.{PLACE}.lora_{x}.weight"].double() for x in "AB")
+    return float((W - W_0 - B @ A).square().sum())
+
+
+def rows_of(size: str, rounds: int) -> list[Row]:
+    """A row for each contender at one size; the order rotates from round to round."""
+    names = [*STAGES, *LOOPS]
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    with TemporaryDirectory() as at:
+        folder = Path(at)
+        billions = write_pair(folder, *SIZES[size]) / 1e9
+        made = {}
+        for i in range(rounds):
+            first = i % len(names)
+            for name in names[first:] + names[:first]:
+                seconds, peak, made[name] = measured(name, folder)
+                found[name].append((seconds / billions, peak))
+        errors = {name: error_of(folder, adapter) for name, adapter in made.items()}
+    best = min(errors.values())
+    ours = np.array(found[names[0]])[:, 0]
+    rows = []
+    for name in names:
+        seconds, peaks = np.array(found[name]).T
+        row = {"contender": name, "parameters": size, "cpu_s": Spread.of(seconds * billions)}
+        row |= {"cpu_s_per_1e9": Spread.of(seconds)}
+        row |= {"peak_GB": Spread.of(peaks), "ratio": Spread.of(seconds / ours)}
+        rows.append(row | {"error": errors[name] / best - 1})
+    return rows
+
+
+def forecasts(rows: list[Row], sizes: dict[str, float]) -> Iterator[str]:
+    """What large models would take, by what the two largest sizes differ in: no process starts."""
+    one, other = list(sizes)[-2:]
+    for name in (*STAGES, *LOOPS):
+        seconds = {r["parameters"]: r["cpu_s"].median for r in rows if r["contender"] == name}
+        rate = (seconds[other] - seconds[one]) / (sizes[other] - sizes[one])
+        minutes = [f"{large} {rate * n / 60:.2g} minutes" for large, n in LARGE.items()]
+        yield f"{name}: {rate:.3g} CPU s per 10⁹ parameters more; so {', '.join(minutes)}."
+
+
+def main(results: Path, rounds: int = 3) -> None:
+    rows = [row for size in SIZES for row in rows_of(size, rounds)]
+    sizes = {size: sum(map(prod, shapes(*of).values())) / 1e9 for size, of in SIZES.items()}
+    notes = [
+        "CPU seconds are those of all processes of a contender, their start too (some 8 s for the "
+        "three of ours), per 10⁹ parameters; the peak is that of its largest process, with the "
+        "pages of files that are mapped; a ratio is to ours in the same round.",
+        *forecasts(rows, sizes),
+        "Matrices of 8B and 70B are larger than 1024: there ours is randomised in both cases, and "
+        "a whole decomposition costs more for each parameter, by the shorter side.",
+    ]
+    title = f"From two checkpoints to an adapter of rank {RANK}, on one core"
+    write_results(results, title, rows, rounds, ["torch", "transformers"], {}, notes)
+
+
+if __name__ == "__main__":
+    run(main)
