@@ -343,7 +343,7 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
 
 
 def _points(
-    axes: Axes, values: Sequence[float], height: float, color: str, label: str | None
+    axes: Axes, values: np.ndarray, height: float, color: str, label: str | None
 ) -> None:
     """Points on a line of that height, and a bar at their median."""
     heights = np.full(len(values), height)

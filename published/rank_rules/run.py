@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from sys import maxsize
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -24,11 +25,13 @@ import pandas as pd
 import torch
 
 from lib.checkpoints.adapters import lora_config, with_adapter
-from lib.checkpoints.folders import Checkpoint, open_checkpoint, open_snapshots
+from lib.checkpoints.factors import write_factors
+from lib.checkpoints.folders import Checkpoint, open_checkpoint
 from lib.checkpoints.grammar import text
 from lib.checkpoints.library import quiet
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import open_model, save_model
+from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.texts import mean_loss, read_batches
 from lib.files.params import load_yaml, read_cases, read_params
 from lib.files.tables import compact, write_json, write_measures, write_table
@@ -209,10 +212,17 @@ def plans_of(
 ) -> dict[str, pd.DataFrame]:
     """The plans of a fine-tune and what they lose, from the spectra of what was added."""
     [one] = open_snapshots(tuned)
-    parts = layers(base, one, initial=False)
-    rows = joined([measure_layer(of_spectra, layer, *files) for layer, files in parts], "spectra")
-    words = tuned.parent / "measured.txt"
-    return planned(how, measure, base.folder, tuned, str(words), rows, tuned.name, saved=False)
+    factors = tuned.parent / f"factors of {tuned.name}"
+    parts = []
+    for layer, files in layers(base, one, initial=False, kept=maxsize):
+        course = measure_layer(of_spectra, layer, *files)
+        parts.append(course.tables)
+        for tensors, _ in course.states:
+            write_factors(factors / f"layer-{layer.number:04d}.safetensors", tensors)
+    rows = joined(parts, "spectra")
+    words = str(tuned.parent / "measured.txt")
+    where = (base.folder, tuned, factors, words)
+    return planned(how, measure, *where, rows, tuned.name, saved=False)
 
 
 def fitted(
