@@ -367,8 +367,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         for _, row in plain.iterrows()
     ]
     budgets = tables["budgets"]
-    found = budgets[budgets["least"].astype(bool)].to_dict("records")
-    least = sorted(found, key=lambda one: (one["run"], one["parameters"]))
+    least = budgets[budgets["least"].astype(bool)].to_dict("records")
     values = {
         "plans": rows,
         "losses": [],

@@ -342,9 +342,7 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
     return figure
 
 
-def _points(
-    axes: Axes, values: np.ndarray, height: float, color: str, label: str | None
-) -> None:
+def _points(axes: Axes, values: np.ndarray, height: float, color: str, label: str | None) -> None:
     """Points on a line of that height, and a bar at their median."""
     heights = np.full(len(values), height)
     axes.plot(values, heights, "o", ms=3.5, mfc="none", color=color, label=label)

@@ -146,7 +146,7 @@ def leading_triplets(
     if isinstance(A, Product):
         return A.triplets().first(rank)
     n = min(A.shape)
-    if n <= LARGEST_FULL or rank + oversample >= n:
+    if n <= LARGEST_DIRECT or rank + oversample >= n:
         return decomposed(A, _whole(n), rank, generator, rank)[1]
     A = A.float()
     Q = torch.linalg.qr(A @ torch.randn(A.shape[1], rank + oversample, generator=generator)).Q

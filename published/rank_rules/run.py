@@ -21,6 +21,7 @@ from sys import maxsize
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -104,7 +105,6 @@ def architectures(sizes: Train) -> dict[str, dict[str, Any]]:
         "phi": shared,
         "phi3": grouped,
         "llama": grouped,
-        "mistral": with_heads,
         "qwen2": grouped,
         "qwen3": with_heads,
         "gemma2": with_heads,
@@ -139,18 +139,27 @@ def main(n_bases: int = 5) -> None:
     size = round(n_fits * n_losses(how, measure))
     cells = spread_cells({"": jobs}, label="bases", unit="loss", size=lambda *_: size)[""]
     tables = {name: joined(cells, name) for name in ("rules", "gains", "fitted")}
+    written(tables)
+    hours = (time.monotonic() - begun) / 3600
+    write_json(provenance(n_bases, measure, hours), OUT / "provenance.json")
+
+
+def written(tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables, measures and figures."""
     for name, table in tables.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
+    rules = tables["rules"]
+    attributed = rules[(rules["rule"] == "attributed") & (rules["shuffle"] == 0)]
     setup = {
-        "n_architectures": float(len(names)),
-        "n_bases": float(n_bases),
-        "n_trained": float(len(TRAINED)),
-        "budgets": ", ".join(map(str, measure.budgets)),
+        "n_adapters": float(rules["chosen"].sum()),
+        "n_attributed_worse": float((attributed["above_uniform"] > attributed["noise"]).sum()),
+        "n_architectures": float(rules["architecture"].nunique()),
+        "n_bases": float(rules["base"].nunique()),
+        "n_trained": float(tables["fitted"]["architecture"].nunique()),
+        "budgets": ", ".join(map(str, sorted(rules["budget"].unique()))),
     }
     write_measures(measured(tables), OUT, setup, headlines=["attributed_less_uniform_large"])
     plot.main(OUT / "tables", OUT / "figures")
-    hours = (time.monotonic() - begun) / 3600
-    write_json(provenance(n_bases, measure, hours), OUT / "provenance.json")
 
 
 def of_base(
@@ -297,13 +306,20 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
         name: means.loc[kind][rule] - means.loc[kind][other]
         for name, (kind, rule, other) in COMPARED.items()
     }
-    chosen = plain[plain["chosen"] & (plain["rule"] != "uniform")]
-    above = chosen["above_uniform"] / chosen["noise"]
-    found["chosen_above_uniform"] = above.groupby([chosen[name] for name in by[1:]]).max()
+    chosen = plain[plain["chosen"]]
+    attributed = plain[plain["rule"] == "attributed"]
+    found["chosen_above_uniform"] = most_above(chosen)
+    found["attributed_above_uniform"] = most_above(attributed)
     pairs = tables["fitted"].set_index(by[1:])
     found["trained_less_cut"] = pairs["trained"] - pairs["cut"]
     found["trained_less_tuned"] = pairs["trained"] - pairs["loss_tuned"]
     return {name: values.set_axis(list(map(case, values.index))) for name, values in found.items()}
+
+
+def most_above(rules: pd.DataFrame) -> pd.Series:
+    """By architecture and base: the largest loss above that of uniform, in units of the noise."""
+    above = rules["above_uniform"] / rules["noise"].where(rules["noise"] > 0, np.inf)
+    return above.groupby([rules[name] for name in ("architecture", "base")]).max()
 
 
 def case(index: tuple[str, int]) -> str:

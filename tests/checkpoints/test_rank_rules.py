@@ -108,6 +108,7 @@ def test_measures_are_differences_of_means_over_budgets():
         "attributed_less_shuffled_scratch": [-0.4, -0.3],
         "energy_less_uniform_large": [0.1, 0.1],
         "chosen_above_uniform": [2.0, 2.0],
+        "attributed_above_uniform": [2.0, 2.0],
         "trained_less_cut": [-0.5, -1.0],
         "trained_less_tuned": [1.0, -0.5],
     }

@@ -96,6 +96,7 @@ def test_products_of_heads_by_hand(stage, tmp_path):
 
 
 def test_leading_values_of_large_matrices_with_an_exact_tail(stage, tmp_path, monkeypatch):
+    monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", 16)
     monkeypatch.setattr(update_spectra, "LARGEST_FULL", 16)
     base, tuned = noisy("gpt2", tmp_path)
     table = measure(stage, base, tuned / "b" / "step-2")
@@ -117,6 +118,7 @@ def test_what_is_kept_is_the_decomposition_of_the_last_update_of_each_run(
     stage, tmp_path, monkeypatch, limit, kept
 ):
     """Whole up to a limit of the shorter side, beyond it the leading 8, or fewer."""
+    monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", min(limit, 256))
     monkeypatch.setattr(update_spectra, "LARGEST_FULL", limit)
     base, tuned = noisy("llama", tmp_path)
     given = {"s": SPECTRA}, "s", base, tuned, Path("spectra.parquet"), "factors", kept
