@@ -314,6 +314,24 @@ def cut_or_trained(fitted: pd.DataFrame) -> Figure:
     return figure
 
 
+def runtimes(losses: pd.DataFrame) -> Figure:
+    """The loss of adapters in peft and in llama.cpp, with mixed ranks and padded to one rank."""
+    figure, axes = plt.subplots(figsize=sized(5.2, 3.4))
+    labels = {"mixed": (LOST_COLOR, "mixed ranks"), "equal": (GREEN, "padded to one rank")}
+    for ranks, (color, name) in labels.items():
+        rows = losses[losses["ranks"] == ranks]
+        places = range(len(rows))
+        axes.plot(places, rows["llama_cpp"], "o-", color=color, label=f"llama.cpp, {name}")
+        axes.set_xticks(places, labels=rows["adapter"])
+    peft = losses[losses["ranks"] == "equal"]["peft"]
+    axes.plot(range(len(peft)), peft, "k_", ms=14, mew=2, label="peft, both")
+    [alone] = losses[losses["ranks"] == "none"]["peft"]
+    axes.axhline(alone, color=INITIAL_COLOR, lw=0.9, ls=":", label="the base alone")
+    axes.set(xlabel="adapter", ylabel="loss, nats", xlim=(-0.4, len(peft) - 0.6))
+    axes.legend(fontsize=7.5)
+    return figure
+
+
 def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: int = 32) -> Figure:
     """Leading singular values of the largest updates, a line per snapshot, with the edge of
     rounding of the last.

@@ -4,7 +4,7 @@ SOURCES is a folder of llama.cpp's sources, whose programs convert the models; i
 llama-cpp-python, is built from source. The base and the adapters are those of the example's
 Llama-like model (`dvc repro checkpoints_adapt`): the adapters of one fine-tune with the ranks of
 their plans, and padded to one rank (`RANKS=equal`). The loss is that of the first windows of the
-measured text. Measures, a table and where they come from are kept beside this program; claims read
+measured text. Table, figure, measures and where they come from are kept beside this program; claims read
 them.
 """
 
@@ -24,9 +24,9 @@ import torch
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.models import open_model
 from lib.checkpoints.texts import Batch, mean_loss, read_batches
-from lib.files.tables import read_json, write_json, write_measures
+from lib.files.tables import read_json, write_json, write_measures, write_table
 from lib.work.command import run
-from stages.checkpoints import adapt
+from stages.checkpoints import adapt, plot
 from tools.publish import commit
 
 MODEL = Path("data/checkpoints/llama")
@@ -71,8 +71,9 @@ def main(sources: Path) -> None:
                     rows.append(said | losses(made / one["folder"]))
     table = pd.DataFrame(rows)
     print(table.to_string())
-    write_json(rows, OUT / "losses.json")
+    write_table(table, OUT / "tables" / "runtimes.parquet")
     write_measures(measured(table), OUT)
+    plot.main(OUT / "tables", OUT / "figures")
     write_json(provenance(), OUT / "provenance.json")
 
 

@@ -13,6 +13,7 @@ from lib.checkpoints.figures import (
     ranks_of_modules,
     rounding,
     rules_by_architecture,
+    runtimes,
     share_lost,
     trained_adapters,
 )
@@ -38,6 +39,7 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
         rules_by_architecture,
         {"rules": "architecture base kind budget rule shuffle share_lost"},
     ),
+    "runtimes": (runtimes, {"runtimes": "adapter ranks peft llama_cpp"}),
     "fitted": (cut_or_trained, {"fitted": "architecture base loss_base loss_tuned cut trained"}),
 }
 
