@@ -2,10 +2,10 @@
 
 SOURCES is a folder of llama.cpp's sources, whose programs convert the models; its binding,
 llama-cpp-python, is built from source. The base and the adapters are those of the example's
-Llama-like model (`dvc repro checkpoints_adapt`): the adapters of one fine-tune with the ranks of
+Llama-like model (`dvc repro checkpoints_plan`): the adapters of one fine-tune with the ranks of
 their plans, and padded to one rank (`RANKS=equal`). The loss is that of the first windows of the
-measured text. Table, figure, measures and where they come from are kept beside this program; claims read
-them.
+measured text. Table, figure, measures and where they come from are kept beside this program; claims
+read them.
 """
 
 import ctypes
@@ -62,7 +62,7 @@ def main(sources: Path) -> None:
         rows.append({"adapter": "none", "ranks": "none", "parameters": 0} | losses(None))
         for ranks in ("mixed", "equal"):
             made = at / ranks
-            of = (base.folder, MODEL / "tuned", MODEL / "plans", made)
+            of = (base.folder, MODEL / "tuned", MODEL / "plans", MODEL / "factors", made)
             adapt.main(*of, ranks=ranks, name="base")
             for one in read_json(made / "adapters.json"):
                 if one["run"] == FINE_TUNE:
