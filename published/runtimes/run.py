@@ -12,6 +12,7 @@ import ctypes
 import platform
 import subprocess
 import sys
+import time
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -47,6 +48,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def main(sources: Path) -> None:
+    begun = time.monotonic()
     base = open_checkpoint(MODEL / "base")
     [batch] = read_batches(base.folder, base.config, TEXT, SEQ_LEN, N_WINDOWS, 1)
     rows = []
@@ -74,7 +76,8 @@ def main(sources: Path) -> None:
     write_table(table, OUT / "tables" / "runtimes.parquet")
     write_measures(measured(table), OUT)
     plot.main(OUT / "tables", OUT / "figures")
-    write_json(provenance(), OUT / "provenance.json")
+    hours = (time.monotonic() - begun) / 3600
+    write_json(provenance(hours), OUT / "provenance.json")
 
 
 def measured(table: pd.DataFrame) -> dict[str, pd.Series]:
@@ -153,15 +156,16 @@ def called(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
 
-def provenance() -> dict[str, Any]:
+def provenance(hours: float) -> dict[str, Any]:
     """Where the numbers come from."""
     names = ("torch", "transformers", "peft", "llama_cpp_python", "gguf")
     return {
         "device": f"CPU, {platform.machine()}",
         "commit": commit(),
         "versions": {name: version(name) for name in names},
-        "text": {"windows": N_WINDOWS, "tokens": SEQ_LEN},
+        "params": {"fine_tune": FINE_TUNE, "windows": N_WINDOWS, "tokens": SEQ_LEN},
         "command": "python -m published.runtimes.run SOURCES",
+        "wall_hours": hours,
     }
 
 
