@@ -131,6 +131,53 @@ def test_the_figure_of_the_published_run_shows_every_pair(stage, tmp_path, drawn
                 assert np.abs(shown - value).min() < 1e-5
 
 
+@pytest.fixture
+def published(stage, drawn, tmp_path):
+    """Draws a figure of a published run; gives it with the run's measures."""
+
+    def draw(name, figure):
+        folder = ROOT / "published" / name
+        shutil.copytree(folder / "tables", "tables")
+        stage("checkpoints.plot", {}, Path("tables"), Path("figures"))
+        return drawn[Path(f"figures/{figure}.svg").read_bytes()], json.loads(
+            (folder / "measures.json").read_text()
+        )
+
+    return draw
+
+
+def of_cases(measure, start):
+    pairs = zip(measure["cases"], measure["values"], strict=True)
+    return [value for case, value in pairs if case.startswith(start)]
+
+
+def test_the_figure_of_rules_has_a_point_for_each_base(published):
+    figure, measures = published("rank_rules", "rules")
+    panels = {axes.get_title(): axes for axes in figure.axes}
+    assert list(panels) == ["gentle", "large", "scratch"]
+    shown = lines(panels["large"])["attributed"].get_xdata()
+    wanted = of_cases(measures["attributed_less_uniform_large"], "gemma2 ")
+    np.testing.assert_allclose(sorted(shown), sorted(wanted), atol=1e-5)
+
+
+def test_the_figure_of_trained_adapters_stands_beside_the_fine_tune(published):
+    figure, measures = published("rank_rules", "fitted")
+    [axes] = figure.axes
+    shown = {name: line.get_xdata() for name, line in lines(axes).items()}
+    above = of_cases(measures["trained_less_tuned"], "gemma2 ")
+    np.testing.assert_allclose(shown["adapter, trained"], above, atol=1e-5)
+    less = np.subtract(shown["adapter, trained"], shown["adapter, cut"])
+    np.testing.assert_allclose(less, of_cases(measures["trained_less_cut"], "gemma2 "), atol=1e-5)
+
+
+def test_the_figure_of_runtimes_shows_both_losses(published):
+    figure, measures = published("runtimes", "runtimes")
+    [axes] = figure.axes
+    shown = {name: line.get_ydata() for name, line in lines(axes).items()}
+    apart = np.abs(np.subtract(shown["llama.cpp, mixed ranks"], shown["peft, both"]))
+    np.testing.assert_allclose(apart, measures["llama_cpp_from_peft_mixed"]["values"], rtol=1e-4)
+
+
 def test_a_folder_without_tables_is_refused(stage):
     Path("tables").mkdir()
     with pytest.raises(InputError, match=r"tables: wanted the tables of a figure, got \[\]"):
