@@ -68,6 +68,9 @@ COMPARED = {  # a fine-tune, and the rules whose shares lost are compared
     "energy_less_uniform_gentle": ("gentle", "energy", "uniform"),
     "energy_less_uniform_large": ("large", "energy", "uniform"),
     "energy_less_uniform_scratch": ("scratch", "energy", "uniform"),
+    "water_filling_less_uniform_gentle": ("gentle", "water-filling", "uniform"),
+    "water_filling_less_uniform_large": ("large", "water-filling", "uniform"),
+    "water_filling_less_uniform_scratch": ("scratch", "water-filling", "uniform"),
 }
 KEPT = ["kind", "budget", "rule", "shuffle", "parameters", "share_lost"]
 KEPT += ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]

@@ -82,7 +82,7 @@ def test_the_adapter_that_is_cut_is_that_of_the_plan(tables):
 
 def made_rules():
     """Shares lost of two bases at two budgets."""
-    shares = {"uniform": 0.4, "attributed": 0.3, "energy": 0.5}
+    shares = {"uniform": 0.4, "attributed": 0.3, "energy": 0.5, "water-filling": 0.6}
     rows = []
     for base in (0, 1):
         for budget, times in ((2, 1.5), (4, 0.5)):
@@ -107,6 +107,7 @@ def test_measures_are_differences_of_means_over_budgets():
         "attributed_less_energy_gentle": [-0.2, -0.2],
         "attributed_less_shuffled_scratch": [-0.4, -0.3],
         "energy_less_uniform_large": [0.1, 0.1],
+        "water_filling_less_uniform_gentle": [0.2, 0.2],
         "chosen_above_uniform": [2.0, 2.0],
         "attributed_above_uniform": [2.0, 2.0],
         "trained_less_cut": [-0.5, -1.0],
