@@ -179,6 +179,7 @@ TABLES = {
     "decision_lists_flow": "data/decision_lists/tasks_flow.parquet",
     "decision_lists_scales": "data/decision_lists/tasks_scales.parquet",
     "decision_lists_descend": "data/decision_lists/tasks_descend.parquet",
+    "decision_lists_follow": "data/decision_lists/tasks_descend.parquet",
     "decision_lists_train": "data/decision_lists/tasks_train.parquet",
     "decision_lists_control": "data/decision_lists/tasks_train.parquet",
     "decision_lists_certify": "data/decision_lists/tasks_train.parquet",
