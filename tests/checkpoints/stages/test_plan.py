@@ -26,6 +26,7 @@ from lib.files.files import InputError
 from stages.checkpoints import plan as module
 from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 
+PLACES = Path("plans"), Path("factors"), Path("adapters")  # of adapt
 SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
 
 
@@ -326,7 +327,7 @@ def test_an_update_is_decomposed_once_and_again_only_for_more_than_was_kept(
     less = {place: inside[place].first(kept)}
     held = [as_tensors(name, one) for name, one in {**inside, **less}.items()]
     write_factors(file, {key: W.clone() for one in held for key, W in one.items()})
-    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, *pair, *PLACES)
     assert len(again) == n_again
     before, after = (
         load_file(f"{at}/rank-3/adapter_model.safetensors") for at in ("once", "adapters")
@@ -350,7 +351,7 @@ def test_without_a_text_no_live_model_is_opened(stage, pair, monkeypatch):
     for name in ("models.open_model", "gains.open_tuned_model", "gains.open_base"):
         monkeypatch.setattr(f"lib.checkpoints.{name}", lambda *_: pytest.fail("a model was opened"))
     plan(stage, *pair, text="-")
-    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, *pair, *PLACES)
     assert Path("adapters/rank-3/adapter_model.safetensors").is_file()
 
 
@@ -361,7 +362,7 @@ def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair
     assert len(tables["budgets"]) == 0
     assert list(tables["pruning"]) == ["what", "rate", "loss", "run"]
     assert len(tables["pruning"]) == 0
-    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, *pair, *PLACES)
     config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
     assert set(config["rank_pattern"].values()) == {3}
     assert "nothing was measured" in Path("adapters/rank-3/README.md").read_text()
@@ -385,9 +386,7 @@ def loss_with_adapter(base: Path) -> float:
 def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     base, tuned = pair
     plans = plan(stage, base, tuned)["plans"]
-    stage(
-        "checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("factors"), Path("adapters")
-    )
+    stage("checkpoints.adapt", SECTIONS, base, tuned, *PLACES)
     assert sorted(path.name for path in Path("adapters").iterdir()) == [
         "adapters.json",
         "rank-1",
@@ -418,9 +417,7 @@ def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(stage, 
     arguments = (
         base,
         tuned,
-        Path("plans"),
-        Path("factors"),
-        Path("adapters"),
+        *PLACES,
         "no",
         "equal",
         "org/model",
@@ -449,15 +446,7 @@ def test_the_base_is_measured_in_the_type_in_which_it_is_stored(stage, pair, sav
     for folder in pair:
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
     tables = plan(stage, *pair, modules_to_save=saved)
-    stage(
-        "checkpoints.adapt",
-        SECTIONS,
-        *pair,
-        Path("plans"),
-        Path("factors"),
-        Path("adapters"),
-        saved,
-    )
+    stage("checkpoints.adapt", SECTIONS, *pair, *PLACES, saved)
     plans = tables["plans"]
     [loss] = plans[plans["chosen"] & (plans["budget"] == 3)]["loss_on_base"]
     assert loss == pytest.approx(loss_with_adapter(pair[0]), rel=1e-6)
@@ -472,7 +461,7 @@ def test_of_each_budget_the_rule_that_was_chosen_becomes_the_adapter(stage, pair
     ]
     plans = plans.assign(chosen=chosen, loss_on_base=np.where(chosen, 2.0, 1.0))
     plans.to_parquet("plans/plans.parquet")
-    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("factors"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, *pair, *PLACES)
     names = pd.read_parquet("plans/modules.parquet")["module"]
     listed = json.loads(Path("adapters/adapters.json").read_text())
     for one, (budget, rule) in zip(listed, best.items(), strict=True):
@@ -605,16 +594,7 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
 def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(stage, pair):
     base, tuned = pair
     plans = plan(stage, base, tuned, modules_to_save="yes")["plans"]
-    stage(
-        "checkpoints.adapt",
-        SECTIONS,
-        base,
-        tuned,
-        Path("plans"),
-        Path("factors"),
-        Path("adapters"),
-        "yes",
-    )
+    stage("checkpoints.adapt", SECTIONS, base, tuned, *PLACES, "yes")
     chosen = plans[plans["chosen"] & (plans["budget"] == 3)].iloc[0]
     assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert chosen["loss"] == pytest.approx(chosen["loss_on_base"], rel=1e-5)
@@ -628,16 +608,7 @@ def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(sta
     held = load_file("adapters/rank-3/adapter_model.safetensors")
     assert listed["parameters"] == sum(W.numel() for W in held.values())
     with pytest.raises(InputError, match="modules_to_save: wanted yes or no, got some"):
-        stage(
-            "checkpoints.adapt",
-            SECTIONS,
-            base,
-            tuned,
-            Path("plans"),
-            Path("factors"),
-            Path("adapters"),
-            "some",
-        )
+        stage("checkpoints.adapt", SECTIONS, base, tuned, *PLACES, "some")
 
 
 def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, pair):
@@ -647,16 +618,7 @@ def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, pair):
     model.resize_token_embeddings(260, mean_resizing=False)
     model.save_pretrained(tuned)
     plans = plan(stage, base, tuned, modules_to_save="yes")["plans"]
-    stage(
-        "checkpoints.adapt",
-        SECTIONS,
-        base,
-        tuned,
-        Path("plans"),
-        Path("factors"),
-        Path("adapters"),
-        "yes",
-    )
+    stage("checkpoints.adapt", SECTIONS, base, tuned, *PLACES, "yes")
     chosen = plans[plans["chosen"] & (plans["budget"] == 3)].iloc[0]
     assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert chosen["loss_on_base"] - chosen["loss"] > 1e-2
