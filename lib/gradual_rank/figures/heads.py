@@ -66,9 +66,9 @@ def one_head(
             look = {"color": color, "marker": SEED_MARKERS[k % len(SEED_MARKERS)], "ms": 4}
             share.plot(-of_seed["log10_init_scale"], of_seed["same"], label=said, lw=1, **look)
     _scale_axis(share, -errors.loc[errors["problem"].isin(names), "log10_init_scale"])
-    share.set(ylabel="share of plateaus with Algorithm 1's support", ylim=(-0.02, 1.03))
-    share.set_title("one line per seed", fontsize=9)
-    share.legend(loc="lower right")
+    share.set(ylabel="share of plateaus with its support", ylim=(-0.02, 1.03))
+    share.set_title("Algorithm 1, one line per seed", fontsize=9)
+    share.legend(loc="upper left", fontsize=7.5)
     return figure
 
 

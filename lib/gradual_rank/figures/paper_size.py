@@ -45,7 +45,7 @@ def descents_on_batches(
         for matrix, color in MATRIX_COLORS.items():
             for k, (_, rows) in enumerate(of_one[of_one["matrix"] == matrix].groupby("batches")):
                 risen = np.sort(rows["rise"][np.isfinite(rows["rise"])]) / unit
-                said = f"{MATRIX_NAMES[matrix]}, {name}" if k == 0 else None
+                said = f"{MATRIX_NAMES[matrix]}, {named(name)}" if k == 0 else None
                 until = np.append(risen, end)
                 ranks.step(
                     np.append(0, until),
@@ -57,10 +57,15 @@ def descents_on_batches(
                     label=said,
                 )
     ranks.set(ylabel="directions that have risen", title="full matrices")
-    ranks.legend(fontsize=7.5)
+    ranks.legend(fontsize=7.5, loc="lower right")
     for axes in (diagonal, ranks, full):
         axes.set_xlabel("time / log(1 / init scale)")
     return figure
+
+
+def named(name: object) -> str:
+    """A descent as the figure names it."""
+    return str(name).replace("_", " on ")
 
 
 def _losses(axes: Axes, losses: pd.DataFrame, title: str) -> None:
@@ -68,7 +73,7 @@ def _losses(axes: Axes, losses: pd.DataFrame, title: str) -> None:
     for line, (name, of_one) in zip(LINES, losses.groupby("name", sort=False), strict=False):
         for k, (_, rows) in enumerate(of_one.groupby("batches")):
             color = MATRIX_COLORS["W_VO"]
-            said = name if k == 0 else None
+            said = named(name) if k == 0 else None
             axes.plot(rows["rescaled_time"], rows["loss"], line, color=color, lw=1, label=said)
     axes.set(ylabel="loss / loss at 0", ylim=(0, None), title=title)
     axes.legend(fontsize=7.5)
