@@ -57,7 +57,8 @@ def descents_on_batches(
                     label=said,
                 )
     ranks.set(ylabel="directions that have risen", title="full matrices")
-    ranks.legend(fontsize=7.5, loc="lower right")
+    ranks.set_ylim(top=1.5 * ranks.get_ylim()[1])  # the legend stands above the curves
+    ranks.legend(fontsize=7.5, loc="upper left")
     for axes in (diagonal, ranks, full):
         axes.set_xlabel("time / log(1 / init scale)")
     return figure
