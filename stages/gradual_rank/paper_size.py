@@ -238,6 +238,9 @@ def follow(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
             events.append({**cell, "seed": int(toy.seeds[0]), **crossing})
         if state.step % case.look_every == 0:
             losses.append({**cell, "loss": float(whole.value(state.p) / initial)})
+    if not events:
+        wanted = f"{case.name}: n_steps: wanted steps in which products rise"
+        raise InputError(f"{wanted}, got none that do in {case.n_steps}")
     return {"events": pd.DataFrame(events), "losses": pd.DataFrame(losses)}
 
 

@@ -301,6 +301,10 @@ def check_diagonal(task, tables, measures, seed):
             [CASES[0], (*CASES[2][:5], -3, *CASES[2][6:])],
             r"wanted one of the flows' \[-2.*, got -3",
         ),
+        (
+            [CASES[0], (*CASES[2][:5], -2, 0.3, 1, 1)],
+            "diagonal: n_steps: wanted steps in which .* in 1",
+        ),
         ([(*CASES[0][:6], 1e9, *CASES[0][7:]), CASES[2]], "all: learning_rate: .*stays finite"),
     ],
 )
