@@ -7,7 +7,7 @@ of time are 12 times T₁ of the first stage here, and 17 to 105 times in the sm
 flows go on for 9000, 105 times T₁, and are looked at after 1000 as well.
 
 Tables, figures, measures and where they come from are kept beside this program; claims and report
-read them. Two minutes of one CPU core, which the pipeline spends elsewhere.
+read them. Eight minutes of one CPU core.
 """
 
 import platform
