@@ -52,9 +52,10 @@ def write_metrics(
 
 
 def stage_measures(stages: Table) -> dict[str, pd.Series]:
-    """How many coordinates leave, and how strict a minimum every plateau is."""
+    """How many coordinates leave, how strict a minimum every plateau is, and the last loss."""
     later = stages[stages["stage"] > 0].groupby("seed")
     return {
+        "last_loss": stages.sort_values("stage").groupby("seed")["loss"].last(),
         "coordinates_that_leave": stages.groupby("seed")["n_dropped"].sum(),
         "strictness_weights": later["strictness_weights"].min(),
     }

@@ -44,6 +44,7 @@ PROBLEM = (
 Samples = Annotated[int, Interval("[1, 1e6]")]
 Size = Annotated[int, Interval("[1, 1000]")]
 Law = Literal["gaussian", "uniform"]
+Frames = Literal["own", "common", "standard"]
 Pair = tuple[Float[Tensor, " size"], Float[Tensor, " size"]]
 
 
@@ -86,18 +87,24 @@ def frozen_blocks(
     n_heads: int,
     d_model: int,
     d_mlp: int,
-    common: bool,
+    kind: Frames,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """A transformer's orthogonal frames, of every head or of all in `common`, and its blocks.
+    """A transformer's orthogonal frames and its feed-forward blocks, whose entries are N(0, 1 /
+    rows).
 
-    The entries of the feed-forward blocks are N(0, 1 / rows).
+    Every head has a frame of its `own`, or those of a layer a `common` one, or all the `standard`
+    basis, in which a head is diagonal as Example 3.2 says.
     """
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    frames = torch.linalg.qr(normal(n_layers, 1 if common else n_heads, d_model, d_model)).Q
+    n_frames = n_heads if kind == "own" else 1
+    if kind == "standard":
+        frames = torch.eye(d_model, dtype=torch.float64).expand(n_layers, 1, -1, -1)
+    else:
+        frames = torch.linalg.qr(normal(n_layers, n_frames, d_model, d_model)).Q
     return {
         "frames": frames.expand(-1, n_heads, -1, -1).contiguous(),
         "W_1": normal(n_layers, d_model, d_mlp) / d_model**0.5,

@@ -36,7 +36,7 @@ from lib.gradual_rank.measures import (
     stage_measures,
     write_metrics,
 )
-from lib.gradual_rank.tasks import read_problems, read_studied
+from lib.gradual_rank.tasks import Frames, read_problems, read_studied
 from lib.work.command import OutFile, OutFolder, run
 
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
@@ -98,6 +98,7 @@ class Problem:
     drawn: bool
     n_heads: Count | None = None
     n_layers: Count | None = None
+    frames: Frames | None = None
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,8 @@ def twins(
     """How heads of a common frame share what the first learns, and how they must by the start."""
     if toy.frames is None or len(predicted) < 2 or not plateaus:
         return
+    if toy.frames.shape[2] < 2:
+        return  # one head alone
     if bool((toy.frames == toy.frames[:, :, :1]).all()):
         heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
         p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]

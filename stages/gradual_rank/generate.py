@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from safetensors.torch import save
@@ -14,6 +14,7 @@ from lib.files.params import Interval, Name, Seeds
 from lib.gradual_rank.diagonal_heads import taught
 from lib.gradual_rank.tasks import (
     PAIRS,
+    Frames,
     Law,
     Samples,
     Size,
@@ -38,7 +39,7 @@ class Problem(Seeds):
     n_layers: Size | None = None
     n_heads: Size | None = None
     d_mlp: Size | None = None
-    frames: Literal["own", "common"] | None = None
+    frames: Frames | None = None
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in ("n_layers", "n_heads", "d_mlp", "frames")}
@@ -78,10 +79,9 @@ def draw(problem: Problem, seed: int) -> dict[str, Tensor]:
     u, v = PAIRS[problem.start](problem.size, generator(seed, "start"))
     teacher = w_u * w_v
     blocks: dict[str, Tensor] = {}
-    if problem.n_layers and problem.n_heads and problem.d_mlp:
+    if problem.n_layers and problem.n_heads and problem.d_mlp and problem.frames:
         sizes = (problem.n_layers, problem.n_heads, problem.d_model, problem.d_mlp)
-        common = problem.frames == "common"
-        blocks = frozen_blocks(*sizes, common, generator(seed, "frozen"))
+        blocks = frozen_blocks(*sizes, problem.frames, generator(seed, "frozen"))
     Y = taught(teacher, X=X, **blocks)
     return {"X": X, "Y": Y, "teacher": teacher, "u": u, "v": v, **blocks}
 

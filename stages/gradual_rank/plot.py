@@ -24,8 +24,9 @@ from lib.gradual_rank.figures.greedy_limit import (
     label,
     supports_by_scale,
 )
-from lib.gradual_rank.figures.heads import several_heads
+from lib.gradual_rank.figures.heads import one_head, several_heads
 from lib.gradual_rank.figures.optimizers import courses, properties, signs, what_the_path_decides
+from lib.gradual_rank.figures.paper_size import descents_on_batches
 from lib.gradual_rank.figures.staircase import (
     entries_and_singular_values,
     entries_by_scale,
@@ -36,6 +37,7 @@ from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import spread_by_name
 
+WHOLE = "whole"  # the problem at whose size is descended
 Tables = dict[str, pd.DataFrame]
 # The columns by which each table is known.
 TABLES = {
@@ -50,7 +52,7 @@ TABLES = {
     "kicks": "seed stage noise error",
     "path_ends": "seed kind noise distance",
     "paths": "point kind time after coordinates p p_undisturbed",
-    "problems": "name drawn studied n_heads n_layers",
+    "problems": "name drawn studied n_heads n_layers frames",
     "ranks": "seed log10_init_scale rescaled_time measured finite limit",
     "returns": "seed kind noise ratio_products ratio_weights",
     "rises": "seed log10_init_scale time limit finite stepped",
@@ -77,6 +79,12 @@ DECAYED = {
     "joins": "log10_init_scale predicted without measured",
     "plateaus": "seed share stage time p",
 }
+AT_PAPER_SIZE = {
+    "batches": "name batches log10_init_scale predicted measured flow",
+    "losses": "name batches rescaled_time loss",
+    "directions": "name batches log10_init_scale matrix direction rise finite",
+    "spectra": "name batches log10_init_scale matrix step rescaled_time singular_values",
+}
 
 
 @dataclass(frozen=True)
@@ -96,11 +104,14 @@ def main(
     metrics: Path,
     optimizers: Path,
     decayed: Path,
+    paper_size: Path,
     figures: OutFolder,
 ) -> None:
     jobs = {
         f"{name}.svg": (draw,)
-        for name, draw in drawings(bars, full_d_model, metrics, optimizers, decayed).items()
+        for name, draw in drawings(
+            bars, full_d_model, metrics, optimizers, decayed, paper_size
+        ).items()
     }
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
@@ -108,7 +119,7 @@ def main(
 
 
 def drawings(
-    bars: str, full_d_model: str, metrics: Path, optimizers: Path, decayed: Path
+    bars: str, full_d_model: str, metrics: Path, optimizers: Path, decayed: Path, paper_size: Path
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
@@ -116,8 +127,11 @@ def drawings(
     t = read_tables(metrics, TABLES)
     c = read_tables(optimizers, COMPARED)
     w = read_tables(decayed, DECAYED)
+    s = read_tables(paper_size, AT_PAPER_SIZE)
     diagonal = (w["course"], w["plateaus"], w["heads"])
-    problems = t["problems"]
+    every = t["problems"]
+    literal = every["frames"] == "standard"
+    problems = every[~literal]
     errors = t["errors"]
     cases = [case(t, name) for name in problems.loc[problems["drawn"], "name"]]
     base = problems.loc[problems["studied"], "name"].iloc[0]
@@ -157,6 +171,11 @@ def drawings(
         "descent": partial(descents_beside_the_flow, t["descents"], own, t["drop"]),
         "decay": partial(weight_decay, *diagonal, w["full_rises"], w["joins"], w["full_rests"]),
     }
+    if literal.any():
+        examples = [case(t, name) for name in every.loc[literal, "name"]]
+        drawn["example-4-6"] = partial(one_head, examples, errors)
+    if WHOLE in set(every["name"]):
+        drawn |= at_paper_size(s, case(t, WHOLE))
     tied = t["twins"]["problem"].unique() if len(t["twins"]) else []
     free = problems.loc[problems["n_layers"].notna() & ~problems["name"].isin(tied), "name"]
     if len(free) and len(tied):
@@ -168,6 +187,28 @@ def drawings(
             several_heads, said[0], rows, theory, said[1], together, first, twins
         )
     return drawn
+
+
+def at_paper_size(
+    tables: Tables, whole: tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]
+) -> dict[str, Callable[[], Figure]]:
+    """Figure 2 at the paper's size, and the descents on batches beside the flow of the `whole`
+    head.
+    """
+    _, flow, stages, _ = whole
+    spectra, rises = (
+        tables[name].rename(columns={"batches": "seed"}) for name in ("spectra", "directions")
+    )
+    first = spectra[spectra["name"] == spectra["name"].iloc[0]]
+    d = len(first["singular_values"].iloc[0])
+    return {
+        "figure-2-size": partial(
+            entries_and_singular_values, flow, stages, first, rises.iloc[:1], d
+        ),
+        "batches": partial(
+            descents_on_batches, tables["batches"], tables["directions"], tables["losses"], flow
+        ),
+    }
 
 
 def case(tables: Tables, problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:

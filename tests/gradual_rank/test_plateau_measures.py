@@ -42,6 +42,7 @@ STAGES = STAGES.assign(
     residual=[0, 3e-7, 1e-7, 2e-7],
     strictness_products=[math.inf, 0.5, 0.2, 0.3],
     strictness_weights=[math.inf, 0.1, 0.4, 0.3],
+    loss=[1, 0.9, 0.5, 0.6],
 )
 
 
@@ -93,6 +94,7 @@ def test_what_leaves_is_pulled_back_by_g_over_the_first_gradient():
 def test_the_measures_of_stages_leave_the_start_out_of_what_has_no_plateau():
     found = {name: values.to_dict() for name, values in stage_measures(STAGES).items()}
     assert found == {
+        "last_loss": {3: 0.6},
         "coordinates_that_leave": {3: 1},
         "strictness_weights": {3: 0.1},
     }

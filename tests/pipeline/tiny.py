@@ -160,6 +160,10 @@ def gradual_rank(section: Section) -> Section:
     )
     replace(section, "signs", n_seeds=2, end=0.2, learning_rate=0.01)
     one_scale = small | {"n_seeds": 1, "seq_len": 2, "log10_init_scales": [-2]}
+    short = {"n_seeds": 1, "batch_size": 4, "log10_init_scale": -4}
+    short |= {"learning_rate": 0.1, "n_steps": 1000, "look_every": 200}
+    sizes = section["cases"]["paper_size"]
+    write_rows(sizes, [row | short for row in read_rows(sizes)])
     decays = section["cases"]["decays"]
     write_rows(decays, [row | one_scale for row in read_rows(decays)])
     replace(section, "assumptions", n_seeds=1, log10_init_scale=-4, duration=20, n_path_times=3)

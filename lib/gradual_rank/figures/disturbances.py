@@ -110,9 +110,10 @@ def assumption_checks(
         followed, later = (
             t[t["problem"] == problem] for t in (finite, stages[stages["stage"] > 0])
         )
+        line = "-" if n < len(PROBLEM_COLORS) else "--"
         gap = (followed["gap"] / followed["next_time"]).clip(lower=SMALLEST)
-        _shares(gaps, gap, color, f"{problem}, {len(gap)} stages")
-        _shares(strict, later["strictness_products"], color, None)
+        _shares(gaps, gap, color, f"{problem}, {len(gap)} stages", ls=line)
+        _shares(strict, later["strictness_products"], color, None, ls=line)
         _shares(strict, later["strictness_weights"], color, None, ls=":")
     gaps.set(
         xlabel=f"gap to the second candidate / its time (0 at {SMALLEST:g})",

@@ -11,7 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.gradual_rank.figures.staircase import stairs
-from lib.pages.style import MATRIX_COLORS, READ_WIDTH, VIRIDIS
+from lib.pages.style import (
+    MATRIX_COLORS,
+    PROBLEM_COLORS,
+    READ_WIDTH,
+    SEED_MARKERS,
+    VIRIDIS,
+)
 
 
 def several_heads(
@@ -36,6 +42,33 @@ def several_heads(
     _products(panels[2], tied, first)
     panels[2].set_title(tied_name.replace(", ", ",\n"), fontsize=9)
     _shares(panels[3], twins)
+    return figure
+
+
+def one_head(
+    cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]], errors: pd.DataFrame
+) -> Figure:
+    """Transformers of one head a layer, as (name, trajectories, stages, ...): the products of one
+    seed, and of all seeds the shares of plateaus with Algorithm 1's support, against the init
+    scale.
+    """
+    figure, panels = plt.subplots(1, len(cases) + 1, figsize=(READ_WIDTH, 3.6))
+    share = panels[-1]
+    names = [name.partition(":")[0] for name, *_ in cases]
+    for n, (axes, (name, trajectory, stages, _)) in enumerate(zip(panels, cases, strict=False)):
+        sizes = name.partition(": ")[2]
+        _products(axes, trajectory, stages)
+        axes.set_title(sizes.replace(", ", ",\n"), fontsize=9)
+        own = errors[errors["problem"] == names[n]].sort_values("log10_init_scale")
+        color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
+        for k, (_, of_seed) in enumerate(own.groupby("seed")):
+            said = sizes.partition(", ")[2] if k == 0 else None
+            look = {"color": color, "marker": SEED_MARKERS[k % len(SEED_MARKERS)], "ms": 4}
+            share.plot(-of_seed["log10_init_scale"], of_seed["same"], label=said, lw=1, **look)
+    _scale_axis(share, -errors.loc[errors["problem"].isin(names), "log10_init_scale"])
+    share.set(ylabel="share of plateaus with its support", ylim=(-0.02, 1.03))
+    share.set_title("Algorithm 1, one line per seed", fontsize=9)
+    share.legend(loc="upper left", fontsize=7.5)
     return figure
 
 
@@ -88,14 +121,18 @@ def _shares(axes: Axes, twins: pd.DataFrame) -> None:
             said = f"head {head}" if n == 0 else None
             axes.plot(-own["log10_init_scale"], own["share"], "o", color=color, ms=5, label=said)
             axes.plot(-own["log10_init_scale"], own["predicted"], "--", color=color, lw=0.9)
-    scales = sorted(-twins["log10_init_scale"].unique())
-    axes.set(
-        xscale="log", xlabel="init scale", ylabel="share in the first product", ylim=(-0.02, 1.15)
-    )
-    axes.set_xticks(scales, labels=[f"$10^{{{-x:g}}}$" for x in scales])
-    axes.minorticks_off()
+    _scale_axis(axes, -twins["log10_init_scale"])
+    axes.set(ylabel="share in the first product", ylim=(-0.02, 1.15))
     axes.set_title("shares of tied heads\n(dashed: by the start)", fontsize=9)
     axes.legend(loc="upper center", ncols=2)
+
+
+def _scale_axis(axes: Axes, logs: pd.Series) -> None:
+    """An axis of init scales, by -log10 of them."""
+    scales = sorted(logs.unique())
+    axes.set(xscale="log", xlabel="init scale")
+    axes.set_xticks(scales, labels=[f"$10^{{{-x:g}}}$" for x in scales])
+    axes.minorticks_off()
 
 
 def _window(stages: pd.DataFrame) -> tuple[float, float]:

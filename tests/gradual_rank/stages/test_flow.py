@@ -12,7 +12,10 @@ import torch
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
+from lib.gradual_rank.flow import LogCoordinates
+from lib.gradual_rank.tasks import Toy
 from lib.training.stiff_flow import StalledError
+from stages.gradual_rank.flow import twins
 from tests.gradual_rank.gradual_rank_reference import Head, Start, draw_toy, flow, write_problems
 from tests.stages.made import files, read_run
 
@@ -317,6 +320,15 @@ def test_a_control_of_a_problem_that_is_none_is_refused(stage, tmp_path):
         run(stage, tmp_path, problems={"paper": PAPER})
 
 
+def test_one_head_alone_has_nothing_to_share():
+    zero = torch.zeros(1, 4, dtype=torch.float64)
+    one = torch.ones(1, 1, 1, 2, 2)
+    toy = Toy(torch.tensor([4]), one[0], one[0], zero, zero, zero, one)
+    predicted = pd.DataFrame({"coordinate": [-1, 3], "sign": [0, 1]})
+    start = LogCoordinates(np.zeros(4), np.zeros(4))
+    assert list(twins(toy, start, predicted, [{"stage": 1, "p": np.ones(4)}])) == []
+
+
 def test_heads_of_a_common_frame_share_their_first_product_as_their_starts_say(stage, tmp_path):
     """The shares are of (u + v)² or (u - v)², by the sign of what joins; both heads see the same
     tokens.
@@ -351,10 +363,10 @@ def test_heads_of_a_common_frame_share_their_first_product_as_their_starts_say(s
     problem = {**SMALL, "flow_scales": [-8]}
     tables = run(stage, tmp_path, problems={"small": problem, "paper": problem})
     assert tables["paper_twins"].empty  # frames of their own
-    twins = tables["small_twins"]
+    shared = tables["small_twins"]
     weights = (u + v)[0, [3, 7]] ** 2
     shares = (weights / weights.sum()).tolist()
-    assert twins["head"].tolist() == [0, 1]
-    np.testing.assert_allclose(twins["predicted"], shares, rtol=1e-12)
-    np.testing.assert_allclose(twins["share"], shares, rtol=1e-4)
+    assert shared["head"].tolist() == [0, 1]
+    np.testing.assert_allclose(shared["predicted"], shares, rtol=1e-12)
+    np.testing.assert_allclose(shared["share"], shares, rtol=1e-4)
     assert files(tmp_path / "r") == []  # runs are of heads alone

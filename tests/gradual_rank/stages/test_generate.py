@@ -35,6 +35,7 @@ TABLE = [
     ["two", 1, 0, 2, 3, 3, "", "", "", "", "uniform", "gaussian", "[]"],
     ["free", 1, 3, 2, 2, 2, 2, 2, 3, "own", "gaussian", "gaussian", ""],
     ["bound", 1, 3, 2, 2, 2, 1, 3, 4, "common", "gaussian", "gaussian", ""],
+    ["plain", 1, 3, 2, 2, 2, 3, 2, 4, "standard", "gaussian", "gaussian", ""],
 ]
 
 
@@ -76,7 +77,7 @@ def pair(law, size, *purpose):
 
 def test_a_task_holds_the_draws_of_its_seeds_and_the_answers_of_their_teachers(stage, tmp_path):
     found = make(stage, tmp_path)
-    assert sorted(found) == ["bound", "free", "one", "two"]
+    assert sorted(found) == ["bound", "free", "one", "plain", "two"]
     for name, (n_seeds, first, n_samples, seq_len, d, law) in HEADS.items():
         task, seeds = found[name], [*range(first, first + n_seeds)]
         assert task.keys() == {"seeds", "X", "Y", "teacher", "u", "v"}
@@ -100,7 +101,8 @@ def test_a_task_holds_the_draws_of_its_seeds_and_the_answers_of_their_teachers(s
 
 def test_a_transformer_has_frames_and_frozen_blocks_and_adds_what_its_heads_say(stage, tmp_path):
     found = make(stage, tmp_path)
-    for name, (n_layers, n_heads, d_mlp) in {"free": (2, 2, 3), "bound": (1, 3, 4)}.items():
+    sizes = {"free": (2, 2, 3), "bound": (1, 3, 4), "plain": (3, 2, 4)}
+    for name, (n_layers, n_heads, d_mlp) in sizes.items():
         task = found[name]
         frames, W_1, W_2 = (task[part][0] for part in ("frames", "W_1", "W_2"))
         assert (frames.shape, W_1.shape, W_2.shape) == (
@@ -111,7 +113,9 @@ def test_a_transformer_has_frames_and_frozen_blocks_and_adds_what_its_heads_say(
         torch.testing.assert_close(
             frames @ frames.mT, torch.eye(2).double().expand(n_layers, n_heads, 2, 2)
         )
-        assert torch.equal(frames[:, 0], frames[:, 1]) == (name == "bound")
+        assert torch.equal(frames[:, 0], frames[:, 1]) == (name != "free")
+        basis = torch.eye(2).double().expand_as(frames)
+        assert torch.equal(frames, basis) == (name == "plain")
         for X, Y in zip(task["X"][0], task["Y"][0], strict=True):
             for layer in range(n_layers):
                 p = task["teacher"][0].reshape(n_layers, n_heads, 4)[layer]

@@ -14,6 +14,11 @@ from lib.gradual_rank.figures.staircase import moving
 from tests.gradual_rank.gradual_rank_decay import check_decay, made_decay
 from tests.gradual_rank.gradual_rank_optimizers import FIGURES as OPTIMIZERS
 from tests.gradual_rank.gradual_rank_optimizers import check_optimizers, made_optimizers
+from tests.gradual_rank.gradual_rank_paper_size import (
+    check_batches,
+    check_size,
+    made_paper_size,
+)
 from tests.stages.made import files
 
 SEEDS = {"small": [7, 5, 2], "paper": [5, 4]}
@@ -42,6 +47,9 @@ NAMES = {
     "charges",
     "decay",
     "example-3-2",
+    "example-4-6",
+    "figure-2-size",
+    "batches",
     *OPTIMIZERS,
 }
 LABELS = {
@@ -49,8 +57,10 @@ LABELS = {
     "small": "small: d = 2",
     "free": "free: d = 2, 2 layers of 1 head",
     "tied": "tied: d = 2, 1 layer of 2 heads",
+    "basis": "basis: d = 2, 3 layers of 1 head",
 }
 PROBLEMS = ["paper", "small", "free", "tied"]
+EVERY = [*PROBLEMS, "basis"]  # whose heads are diagonal in the standard basis: in few figures
 
 
 def made_tables():
@@ -129,7 +139,7 @@ def made_tables():
         )
     made |= heads(draw)
     for table in ("stages", "errors", "trajectories"):
-        names = [name for name in PROBLEMS if f"{name}_{table}" in made]
+        names = [name for name in EVERY if f"{name}_{table}" in made]
         made[table] = [
             {**row, "problem": name} for name in names for row in made[f"{name}_{table}"]
         ]
@@ -141,12 +151,14 @@ def made_tables():
             "n_heads": n,
             "drawn": name in SHOWN,
             "studied": name == "small",
+            "frames": frames,
         }
-        for name, d, layers, n in zip(
-            PROBLEMS,
-            (3, 2, 2, 2),
-            (math.nan, math.nan, 2, 1),
-            (math.nan, math.nan, 1, 2),
+        for name, d, layers, n, frames in zip(
+            EVERY,
+            (3, 2, 2, 2, 2),
+            (math.nan, math.nan, 2, 1, 3),
+            (math.nan, math.nan, 1, 2, 1),
+            (None, None, "own", "common", "standard"),
             strict=True,
         )
     ]
@@ -284,11 +296,11 @@ RATIOS = (
 
 
 def heads(draw):
-    """Of two transformers, one of whose heads are tied: stages, trajectories and errors of a seed
-    each, and shares.
+    """Of three transformers, one of whose heads are tied: stages and trajectories of a seed each,
+    shares, and errors of the last.
     """
     made = {}
-    for problem in ("free", "tied"):
+    for problem in ("free", "tied", "basis"):
         made[f"{problem}_stages"] = [
             {
                 **row,
@@ -326,6 +338,12 @@ def heads(draw):
             for scale, time in itertools.product((-4.0, -16.0), (0.0, 5.0, 12.0))
         ]
         made[f"{problem}_errors"] = []
+    numbers = ("plateau_loss_error", "same", "time_error_median", "order_agreement")
+    made["basis_errors"] = [
+        {"seed": seed, "log10_init_scale": scale, "log_scale": -scale * math.log(10)}
+        | {name: draw.uniform() for name in numbers}
+        for seed, scale in itertools.product((1, 4), (-4.0, -16.0))
+    ]
     made["twins"] = [
         {
             "problem": "tied",
@@ -454,12 +472,12 @@ def titles(figure):
 
 
 @pytest.fixture
-def figures(stage, drawn, tmp_path):
+def figures(stage, drawn, tmp_path, monkeypatch):
     """The made tables and the figures, by their files' names."""
     made = made_tables()
     (tmp_path / "metrics").mkdir()
     for name, rows in made.items():
-        if not name.startswith(tuple(f"{problem}_" for problem in PROBLEMS)):
+        if not name.startswith(tuple(f"{problem}_" for problem in EVERY)):
             pd.DataFrame(rows).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
     bars = {"log10_init_scale": TINY, "returned": RETURNED, "near": NEAR}
     sections = {"a.bars": bars, "a.full.d_model": 3}
@@ -471,7 +489,12 @@ def figures(stage, drawn, tmp_path):
     (tmp_path / "decay").mkdir()
     for name, rows in made["decayed"].items():
         pd.DataFrame(rows).to_parquet(tmp_path / "decay" / f"{name}.parquet")
-    folders = [tmp_path / name for name in ("metrics", "optimizers", "decay", "figures")]
+    made["paper_size"] = made_paper_size()
+    (tmp_path / "size").mkdir()
+    for name, rows in made["paper_size"].items():
+        pd.DataFrame(rows).to_parquet(tmp_path / "size" / f"{name}.parquet")
+    monkeypatch.setattr("stages.gradual_rank.plot.WHOLE", "small")
+    folders = [tmp_path / name for name in ("metrics", "optimizers", "decay", "size", "figures")]
     stage("gradual_rank.plot", sections, *sections, *folders)
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in NAMES)
     return made, {
@@ -492,6 +515,9 @@ def test_every_figure_shows_what_stands_in_the_tables(figures):
     check_charges(made, drawn["charges"])
     check_full(made, drawn["full-weights"])
     check_heads(made, drawn["example-3-2"])
+    check_one_head(made, drawn["example-4-6"])
+    check_size(made["paper_size"], drawn["figure-2-size"])
+    check_batches(made["paper_size"], made["small_trajectories"], drawn["batches"])
     check_assumptions(made, drawn["assumptions"])
     check_ranks(made, drawn["forecast"])
     check_descents(made, drawn["descent"])
@@ -723,11 +749,32 @@ def check_heads(made, figure):
     assert_drawn(shares, wanted)
 
 
+def check_one_head(made, figure):
+    """The products in the standard basis from the smallest scale; of both seeds, the shares of
+    plateaus with the same support.
+    """
+    products, share = figure.axes
+    rows = where(made["basis_trajectories"], log10_init_scale=-16.0)
+    wanted = [
+        ("", "-", column(rows, "rescaled_time"), [row["p"][i] for row in rows]) for i in range(8)
+    ]
+    theory = made["basis_stages"]
+    wanted += [("", "--", *steps(theory, 9, [row["p"][i] for row in theory])) for i in range(8)]
+    assert_drawn(products, wanted)
+    label = "3 layers of 1 head"
+    assert products.get_title() == f"d = 2,\n{label}"
+    wanted = []
+    for seed, said in ((1, label), (4, "")):
+        own = where(made["basis_errors"], seed=seed)[::-1]
+        wanted.append((said, "-", [16, 4], column(own, "same")))
+    assert_drawn(share, wanted)
+
+
 def check_assumptions(made, figure):
     """Distributions of every problem's stages; of the disturbances and kicks."""
     gaps, strict, _, back, risen, begun = figure.axes
     wanted = {axes: [] for axes in (gaps, strict)}
-    for problem in PROBLEMS:
+    for problem in EVERY:
         stages = made[f"{problem}_stages"]
         followed = [
             max(1e-6, row["gap"] / row["next_time"]) for row in stages if math.isfinite(row["gap"])

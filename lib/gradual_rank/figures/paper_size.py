@@ -1,0 +1,80 @@
+"""Descents at the paper's size: batches beside the flow, and full matrices on batches or without.
+
+Tables have a row per activation, direction, or look at a loss; `name` says which descent, and
+`batches` the seed of its batches.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, READ_WIDTH
+
+LINES = ("-", "--", ":")  # of descents
+
+
+def descents_on_batches(
+    activated: pd.DataFrame, rises: pd.DataFrame, losses: pd.DataFrame, flow: pd.DataFrame
+) -> Figure:
+    """Activation times on batches against the flow's, the losses of both, and of full matrices how
+    many directions have risen by when, and the losses.
+
+    `flow` has the trajectories of the diagonal head from the scales of the descents.
+    """
+    figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.6))
+    times, diagonal, ranks, full = panels
+    ends = [activated["flow"].min(), activated["flow"].max()]
+    for column, color, said in (
+        ("predicted", NULL_COLOR, "Algorithm 1"),
+        ("measured", MATRIX_COLORS["W_VO"], "on batches"),
+    ):
+        times.plot(activated["flow"], activated[column], ".", color=color, label=said, ms=5)
+    times.plot(ends, ends, "--", color="black", lw=1)
+    times.set(xlabel="activation in the flow", ylabel="activation", title="diagonal head")
+    times.legend()
+    own = flow[flow["log10_init_scale"].isin(activated["log10_init_scale"].unique())]
+    diagonal.plot(own["rescaled_time"], own["loss"], color="black", lw=2.5, label="flow")
+    on_batches = losses["name"].isin(activated["name"].unique())
+    _losses(diagonal, losses[on_batches], "diagonal head")
+    _losses(full, losses[~on_batches], "full matrices")
+    end = losses.loc[~on_batches, "rescaled_time"].max()
+    for line, (name, of_one) in zip(LINES, rises.groupby("name", sort=False), strict=False):
+        unit = -of_one["log10_init_scale"].iloc[0] * np.log(10)
+        for matrix, color in MATRIX_COLORS.items():
+            for k, (_, rows) in enumerate(of_one[of_one["matrix"] == matrix].groupby("batches")):
+                risen = np.sort(rows["rise"][np.isfinite(rows["rise"])]) / unit
+                said = f"{MATRIX_NAMES[matrix]}, {named(name)}" if k == 0 else None
+                until = np.append(risen, end)
+                ranks.step(
+                    np.append(0, until),
+                    np.append([0], np.append(np.arange(1, len(risen) + 1), len(risen))),
+                    line,
+                    where="post",
+                    color=color,
+                    lw=1.2,
+                    label=said,
+                )
+    ranks.set(ylabel="directions that have risen", title="full matrices")
+    ranks.set_ylim(top=1.5 * ranks.get_ylim()[1])  # the legend stands above the curves
+    ranks.legend(fontsize=7.5, loc="upper left")
+    for axes in (diagonal, ranks, full):
+        axes.set_xlabel("time / log(1 / init scale)")
+    return figure
+
+
+def named(name: object) -> str:
+    """A descent as the figure names it."""
+    return str(name).replace("_", " on ")
+
+
+def _losses(axes: Axes, losses: pd.DataFrame, title: str) -> None:
+    """The loss of every descent, a line a seed of its batches."""
+    for line, (name, of_one) in zip(LINES, losses.groupby("name", sort=False), strict=False):
+        for k, (_, rows) in enumerate(of_one.groupby("batches")):
+            color = MATRIX_COLORS["W_VO"]
+            said = named(name) if k == 0 else None
+            axes.plot(rows["rescaled_time"], rows["loss"], line, color=color, lw=1, label=said)
+    axes.set(ylabel="loss / loss at 0", ylim=(0, None), title=title)
+    axes.legend(fontsize=7.5)
