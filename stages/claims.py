@@ -11,15 +11,17 @@ import numpy as np
 
 from lib.files.files import InputError
 from lib.files.params import Interval
-from lib.files.tables import read_measures, write_json
+from lib.files.tables import read_json, read_measures, write_json
 from lib.pages.claims import (
     FIGURE,
     MEASURE,
     Claim,
     Family,
     Item,
+    Run,
     among,
     claims_of,
+    kind_of,
     read_families,
     wrong_at,
 )
@@ -27,18 +29,22 @@ from lib.pages.statistics import interval, middle
 from lib.work.command import OutFile, run
 
 BRACES = re.compile(r"{([^{}:]+)(?::([^{}]+))?}")
-OWN = ("bar", "interval", "statement", "kind", "stood", "over")
+OWN = ("bar", "interval", "statement", "stood", "over")
 NOT_RUN = "(not run)"
 UNEXPLAINED = "no reason is known: it held when it was written"
 Measures = Mapping[str, Mapping[str, Any]]  # of each file
 Values = Mapping[str, Any]  # of a measure at a scale: `cases`, the name of each, and `values`
 
 
-def main(families: list[Path], verdicts: OutFile, answers: OutFile) -> None:
-    """FAMILIES: for each family its claims (YAML), then the files of their measures (JSON)."""
+def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutFile) -> None:
+    """FAMILIES: for each family its claims (YAML), then the files of their measures (JSON).
+
+    PUBLISHED: the folder of published runs, each a folder with its measures and its provenance.
+    """
     files = [path for path in families if path.suffix == ".yaml"]
     read = read_families(files)
-    measures = {str(path): read_measures(path) for path in families if path.suffix != ".yaml"}
+    made = [path for path in families if path.suffix != ".yaml"]
+    measures = {str(path): read_measures(path) for path in [*made, *kept_in(published)]}
     for file in files:
         check_measures(file, read[file.parent.name], measures)
     judged: dict[str, Any] = {}
@@ -58,12 +64,24 @@ def main(families: list[Path], verdicts: OutFile, answers: OutFile) -> None:
     print(f"{found.count(False)} do not, {found.count(None)} were not run")
 
 
+def kept_in(published: Path) -> list[Path]:
+    """The measures of published runs; answers on unseen seeds are no run's."""
+    return sorted(published.glob("*/measures.json"))
+
+
+def command_of(run_of: Run) -> str:
+    """The command that makes a run again."""
+    kept = Path(run_of.measures).with_name("provenance.json")
+    return run_of.command or read_json(kept)["command"]
+
+
 def check_measures(file: Path, family: Family, measures: Measures) -> None:
     """Raise `InputError` where a run's file is not there, or has the measures of another."""
-    for name, one in family.runs.items():
+    for name, one in family.all_runs.items():
         if one.measures not in measures:
             wanted = f"wanted a file that a stage makes, one of {sorted(measures)}"
-            raise wrong_at(file, ("runs", name), f"{wanted}; got {one.measures}")
+            place = ("runs", name) if name in family.runs else ("published",)
+            raise wrong_at(file, place, f"{wanted}; got {one.measures}")
     named: dict[str, list[str]] = {}
     for item, _, claim in claims_of(family):
         for measure in claim.measures.values():
@@ -91,10 +109,10 @@ class Said:
     def judged(self, claim: Claim) -> dict[str, Any]:
         """The claim with its verdict, and the numbers of the case that is nearest to failing."""
         run_of = self.family.run_of(self.item, next(iter(claim.measures.values())))
-        said = {key: getattr(claim, key) for key in OWN}
+        said = {key: getattr(claim, key) for key in OWN} | {"kind": kind_of(self.item, claim)}
         found = FIGURE.fullmatch(claim.figure or self.item.figure)
         assert found is not None
-        said |= {"figure": f"{run_of.figures}/{found[1]}.svg", "command": run_of.command}
+        said |= {"figure": f"{run_of.figures}/{found[1]}.svg", "command": command_of(run_of)}
         if found[2]:
             said["drawn"] = found[2]
         said["statement"] = self.filled(claim.statement, claim)

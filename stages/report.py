@@ -45,19 +45,18 @@ class Paper:
 
 
 def main(
-    claims: Path, items: Path, unseen: Path, template: Path, page: OutFile, families: list[Path]
+    claims: Path, items: Path, published: Path, template: Path, page: OutFile, families: list[Path]
 ) -> None:
-    """UNSEEN: a folder of answers and verdicts on other seeds, of `make unseen`.
+    """PUBLISHED: the folder of published runs, with `unseen`, the answers on other seeds.
 
     FAMILIES: for each family its captions (YAML), in its folder, then folders of its figures.
-
-    A folder of figures is plots/FAMILY/...figures, or figures beside a provenance.json.
     """
     judged = read_named(claims, "claims", CLAIM)
     answered = read_named(items, "items", ITEM)
     captions = [path for path in families if path.suffix == ".yaml"]
     papers = {path.parent.name: parse(load_yaml(path), Paper, str(path)) for path in captions}
-    figures = figures_of(families, papers)
+    kept = published_folders(published, judged)
+    figures = figures_of({**plotted_folders(families), **kept}, papers)
     for name, claim in judged.items():
         if claim["figure"] not in figures and claim["holds"] is not None:
             wanted = f"{claims}: {name}: wanted one of the figures {sorted(figures)}"
@@ -78,12 +77,12 @@ def main(
         page,
         claims=judged,
         items=answered,
-        unseen={name: read_json(unseen / f"{name}.json") for name in UNSEEN},
+        unseen={name: read_json(published / "unseen" / f"{name}.json") for name in UNSEEN},
         papers=papers,
         sections=sections,
         figures=figures,
         pictures=pictures,
-        published=published(families),
+        published={path.parent.name: read_json(path.with_name("provenance.json")) for path in kept},
     )
     megabytes = page.stat().st_size / 1e6
     print(f"the report is {page}: {len(answered)} items, {len(shown)} figures, {megabytes:.2f} MB")
@@ -114,14 +113,29 @@ def pictured(file: Path) -> dict[str, pd.DataFrame]:
     return {"picture": pd.DataFrame([vars(drawn)])}
 
 
-def figures_of(families: list[Path], papers: dict[str, Paper]) -> dict[str, dict[str, Any]]:
-    """Every figure of the folders by its path: its family, and what is said of it."""
+def plotted_folders(families: list[Path]) -> dict[Path, str]:
+    """The family of each folder of figures: that of the captions before it."""
     found = {}
     family = ""
     for path in families:
         if path.suffix == ".yaml":
             family = path.parent.name
-            continue
+        else:
+            found[path] = family
+    return found
+
+
+def published_folders(published: Path, claims: dict[str, dict[str, Any]]) -> dict[Path, str]:
+    """The folders of published figures that claims name, each with the family of its claims."""
+    judged = [claim for claim in claims.values() if claim["holds"] is not None]
+    found = {Path(claim["figure"]).parent: claim["family"] for claim in judged}
+    return {path: family for path, family in found.items() if path.is_relative_to(published)}
+
+
+def figures_of(folders: dict[Path, str], papers: dict[str, Paper]) -> dict[str, dict[str, Any]]:
+    """Every figure of the folders by its path: its family, and what is said of it."""
+    found = {}
+    for path, family in folders.items():
         files = sorted(path.glob("*.svg"))
         if not files:
             raise InputError(f"{path}: wanted figures, got none")
@@ -155,12 +169,6 @@ def section(
         if figure["family"] == family and path not in shown and path.startswith("plots/")
     ]
     return {"items": beside, "others": others, "figures": [*shown, *others]}
-
-
-def published(families: list[Path]) -> dict[str, dict[str, Any]]:
-    """Where published runs come from, by name."""
-    sources = [path.parent / "provenance.json" for path in families if path.suffix != ".yaml"]
-    return {file.parent.name: read_json(file) for file in sources if file.exists()}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Items of a paper, and the claims that answer them.
 
 `stages/FAMILY/claims.yaml` lists a family's runs (a file of measures, a folder of figures, the
-command that makes both) and its items, those of the paper in its order, ours behind them. An item
-says in one sentence what the paper says, or what we ask. Its claims answer it: a claim is one
-sentence and one bar, judged in one or several cases, each a measure. A null stands inside its
-claim, for the same cases. docs/add_a_family.md shows a whole file.
+command that makes both), the names of its published ones (folders of `published/`), and its items,
+those of the paper in its order, ours behind them. An item says in one sentence what the paper says,
+or what we ask. Its claims answer it: a claim is one sentence and one bar, judged in one or several
+cases, each a measure. A null stands inside its claim, for the same cases. docs/add_a_family.md
+shows a whole file.
 
 A measure is written `NAME`, or `NAME@SCALE`, `NAME@<=SCALE`, `NAME@>=SCALE` for some of its init
 scales, with `RUN/` before it where it is not of the item's first run.
@@ -35,11 +36,14 @@ Place = tuple[str | int, ...]  # the keys and positions that lead to a value of 
 
 @dataclass(frozen=True)
 class Run:
-    """Where measures and figures are, and the command that makes them."""
+    """Where measures and figures are, and the command that makes them.
+
+    A published run's command stands in its provenance.json.
+    """
 
     measures: str
     figures: str
-    command: str
+    command: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,7 @@ class Claim:
     bar: str
     measure: str = ""  # of a claim of one case
     cases: dict[str, str] = field(default_factory=dict)  # measures by the name of the case
-    kind: Literal["paper", "ours"] = "ours"
+    kind: Literal["paper", "ours", ""] = ""  # who says it; without one as its item
     stood: Literal["before", "after"] = "after"  # whether the bar stood before the first run
     null_is: str = ""  # in words
     null_measure: str | dict[str, str] = ""  # of all cases, or by case
@@ -125,7 +129,7 @@ class Item:
     title: str
     says: str = ""  # the paper
     asks: str = ""  # ours
-    where: str = ""  # in the paper
+    where: str = ""  # in the paper, where the title does not say it
     run: str = ""  # the run of its measures and figures, without one the first
     limits: str = ""
     otherwise: Literal["not reproduced", "contradicted"] = "not reproduced"
@@ -137,22 +141,38 @@ class Item:
     def __post_init__(self) -> None:
         if bool(self.says) == bool(self.asks):
             raise ValueError("wanted what the paper says, or what is asked, got both or none")
-        if bool(self.says) != bool(self.where):
+        if self.where and self.asks:
             raise ValueError("where: wanted the place in the paper of what it says, and no other")
 
 
 @dataclass(frozen=True)
 class Family:
-    """The runs of a family, and its items by name."""
+    """The runs of a family, those of the pipeline and the published, and its items by name."""
 
     runs: dict[str, Run]
     items: dict[str, Item]
+    published: list[str] = field(default_factory=list)
+
+    @property
+    def all_runs(self) -> dict[str, Run]:
+        """The runs by name; a published one is a folder of that name."""
+        folders = {name: f"published/{name}" for name in self.published}
+        published = {
+            name: Run(f"{folder}/measures.json", f"{folder}/figures")
+            for name, folder in folders.items()
+        }
+        return self.runs | published
 
     def run_of(self, item: Item, measure: str = "") -> Run:
         """The run of a measure of an item, or of the item."""
         found = MEASURE.fullmatch(measure)
         name = (found and found[1]) or item.run or next(iter(self.runs))
-        return self.runs[name]
+        return self.all_runs[name]
+
+
+def kind_of(item: Item, claim: Claim) -> str:
+    """Who says it: the paper or we."""
+    return claim.kind or ("paper" if item.says else "ours")
 
 
 def read_families(files: Sequence[Path]) -> dict[str, Family]:
@@ -230,8 +250,8 @@ def _problems(family: Family) -> Iterator[tuple[Place, str]]:
     for name, item in family.items.items():
         if not NAMED.fullmatch(name):
             yield ("items", name), f"wanted a name of small letters, digits and _, got {name!r}"
-        if item.run and item.run not in family.runs:
-            yield ("items", name), f"run: wanted one of {list(family.runs)}, got {item.run!r}"
+        if item.run and item.run not in family.all_runs:
+            yield ("items", name), f"run: wanted one of {list(family.all_runs)}, got {item.run!r}"
     for item, name, claim in claims_of(family):
         place = ("items", item, "claims", name)
         if not NAMED.fullmatch(name):
@@ -240,8 +260,8 @@ def _problems(family: Family) -> Iterator[tuple[Place, str]]:
             yield place, f"{name}: wanted a figure, of the claim or of its item"
         for measure in (*claim.measures.values(), *claim.nulls.values()):
             found = MEASURE.fullmatch(measure)
-            if found and found[1] and found[1] not in family.runs:
-                yield place, f"{measure}: wanted a run of {list(family.runs)}, got {found[1]!r}"
+            if found and found[1] and found[1] not in family.all_runs:
+                yield place, f"{measure}: wanted a run of {list(family.all_runs)}, got {found[1]!r}"
 
 
 def _where(file: Path, listed: Any, message: str) -> InputError:

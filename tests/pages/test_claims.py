@@ -59,7 +59,7 @@ def changed(place, changes):
         ),
         ("claim", {"colour": "red"}, "line 13: .*unknown key 'colour'"),
         ("item", {"asks": "Is it so?"}, "line 7: .*what the paper says, or what is asked"),
-        ("item", {"where": ""}, "where: wanted the place in the paper"),
+        ("item", {"says": "", "asks": "Is it so?"}, "where: wanted the place in the paper"),
         ("item", {"run": "far"}, r"line 7: run: wanted one of \['near'\], got 'far'"),
         ("item", {"figure": ""}, "line 13: one: wanted a figure, of the claim or of its item"),
         ("item", {"otherwise": "sad"}, "line 7: .*otherwise"),

@@ -27,10 +27,7 @@ MEASURES = {
     },
 }
 FAR = {"share": {"cases": ["0"], "values": [0.75]}}
-RUNS = {
-    "near": {"measures": "near.json", "figures": "plots/near", "command": "dvc repro near"},
-    "far": {"measures": "far.json", "figures": "plots/far", "command": "make far"},
-}
+RUNS = {"near": {"measures": "near.json", "figures": "plots/near", "command": "dvc repro near"}}
 
 
 @pytest.fixture
@@ -40,12 +37,16 @@ def judged(stage, tmp_path):
     def judge(**items):
         folder = tmp_path / "stages" / "toy"
         folder.mkdir(parents=True, exist_ok=True)
-        said = {"runs": RUNS, "items": items}
+        said = {"runs": RUNS, "published": ["far"], "items": items}
         (folder / "claims.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
         (tmp_path / "near.json").write_text(json.dumps(MEASURES))
-        (tmp_path / "far.json").write_text(json.dumps(FAR))
-        files = [Path("stages/toy/claims.yaml"), Path("near.json"), Path("far.json")]
-        stage("claims", {}, files, Path("out/claims.json"), Path("out/items.json"))
+        far = tmp_path / "published" / "far"
+        far.mkdir(parents=True, exist_ok=True)
+        (far / "measures.json").write_text(json.dumps(FAR))
+        (far / "provenance.json").write_text('{"command": "make far"}')
+        files = [Path("stages/toy/claims.yaml"), Path("near.json")]
+        published = Path("published")
+        stage("claims", {}, files, published, Path("out/claims.json"), Path("out/items.json"))
         out = tmp_path / "out"
         return tuple(json.loads((out / f"{name}.json").read_text()) for name in ("claims", "items"))
 
@@ -255,9 +256,7 @@ def test_measures_of_another_family_are_refused(judged, monkeypatch):
 
 
 def test_a_run_whose_measures_no_stage_makes_is_refused_by_its_line(judged, monkeypatch):
-    monkeypatch.setitem(RUNS, "gpu", RUNS["far"] | {"measures": "published/gpu.json"})
-    wanted = (
-        r"claims\.yaml, line 10: wanted a file that a stage makes, one of .*; got published/gpu"
-    )
+    monkeypatch.setitem(RUNS, "gpu", RUNS["near"] | {"measures": "gpu.json"})
+    wanted = r"claims\.yaml, line 6: wanted a file that a stage makes, one of .*; got gpu"
     with pytest.raises(InputError, match=wanted):
         judged(t=item(a=claim("every in [0, 1]", "few")))

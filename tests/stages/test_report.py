@@ -122,13 +122,12 @@ def report(stage, tmp_path):
         (tmp_path / "claims.json").write_text(json.dumps(claims))
         (tmp_path / "items.json").write_text(json.dumps(items))
         root = Path(__file__).parents[2]
-        folders = [Path("plots/toy/figures"), Path("published/long/figures")]
-        given = [Path("toy/captions.yaml"), *folders]
+        given = [Path("toy/captions.yaml"), Path("plots/toy/figures")]
         for name, said in UNSEEN.items():
-            (tmp_path / "unseen").mkdir(exist_ok=True)
-            (tmp_path / "unseen" / f"{name}.json").write_text(json.dumps(said))
+            (tmp_path / "published/unseen").mkdir(exist_ok=True)
+            (tmp_path / "published/unseen" / f"{name}.json").write_text(json.dumps(said))
         template = root / "stages" / "report.html"
-        judged = (Path("claims.json"), Path("items.json"), Path("unseen"))
+        judged = (Path("claims.json"), Path("items.json"), Path("published"))
         stage("report", {}, *judged, template, Path("r.html"), given)
         return (tmp_path / "r.html").read_text()
 
