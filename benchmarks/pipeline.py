@@ -5,6 +5,9 @@ All is measured in temporary clones of the last commit, with params so small tha
 overhead is left, and beside an earlier commit with its own tiny params. The earlier one has fewer
 stages, claims and figures. The shell that DVC starts for every command notes its time: what remains
 of `dvc repro` is DVC's own.
+
+`--full-beside COMMIT` measures the whole pipeline instead, on the params in git: that commit and
+the last one run at once, each on one core, from nothing to the report.
 """
 
 import os
@@ -12,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +43,8 @@ else:  # an earlier commit's
     (folder / "dvc.lock").unlink()
 """
 
+FULL_NOTE = "Both run at once, each stage with one worker process; CPU time of a stage's commands."
+
 TIMED_SHELL = """#!/bin/bash
 exec 3>&2
 TIMEFORMAT="$DVC_STAGE %R %U %S"
@@ -54,8 +60,11 @@ class Clone:
     environment: Mapping[str, str]
 
     @classmethod
-    def of(cls, repository: Path, commit: str, folder: Path) -> "Clone":
-        """Clone a commit of `repository` into `folder`, with the tiny params."""
+    def of(cls, repository: Path, commit: str, folder: Path, *, tiny: bool = True) -> "Clone":
+        """Clone a commit of `repository` into `folder`, where no stage has run.
+
+        With tiny params, or with those in git.
+        """
         folder.mkdir()
         _command(
             ["git", "clone", "--quiet", "--no-checkout", str(repository), "clone"],
@@ -81,21 +90,26 @@ class Clone:
             "DVC_SYSTEM_CONFIG_DIR": str(folder / "config"),
         }
         clone = cls(folder / "clone", environment)
-        clone.run("python", "-c", MAKE_TINY)
+        if tiny:
+            clone.run("python", "-c", MAKE_TINY)
+        else:
+            (clone.folder / "dvc.lock").unlink()
         return clone
 
     def run(self, *command: str) -> str:
         return _command(command, self.folder, self.environment)
 
     def command_seconds(self) -> dict[str, np.ndarray]:
-        """The wall and CPU time of each stage's command since the last call."""
+        """The wall and CPU time of each stage's commands since the last call."""
         log = Path(self.environment["COMMAND_TIMES"])
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
         seconds = {}
         for stage, *times in map(str.split, lines):
             wall, user, system = map(float, times)
-            seconds[stage.rpartition(":")[2]] = np.array([wall, user + system])
+            name = stage.rpartition(":")[2]
+            before = seconds.get(name, 0.0)  # of the commands before, where a stage has several
+            seconds[name] = before + np.array([wall, user + system])
         return seconds
 
 
@@ -179,13 +193,49 @@ def warm_runs(clone: Clone, earlier: Clone, rounds: int) -> list[Row]:
     return [_row(name, measured.wall, measured.cpu) for name, measured in times.items()]
 
 
+def full_run(clone: Clone) -> dict[str, float]:
+    """The CPU seconds of each stage, on one core from nothing to the report."""
+    alone = {**clone.environment, "LAB_WORKERS": "1"}
+    _command(["dvc", "repro"], clone.folder, alone)
+    return {name: float(cpu) for name, (_, cpu) in clone.command_seconds().items()}
+
+
+def full_runs(repository: Path, commit: str, beside: str, folder: Path) -> list[Row]:
+    """The whole pipeline of two commits at once, each on the params that it has in git."""
+    commits = (commit, beside)
+    clones = [Clone.of(repository, of, folder / of, tiny=False) for of in commits]
+    with ThreadPoolExecutor(len(clones)) as both:
+        ours, theirs = both.map(full_run, clones)
+    families = {name.split("_")[0] for name in ours | theirs}
+    ratio = sum(ours.values()) / sum(theirs.values())
+    whole = {"what": f"all stages: {len(ours)} and {len(theirs)}", "ratio": round(ratio, 3)}
+    rows = [whole | _seconds(sum(ours.values()), sum(theirs.values()))]
+    for family in sorted(families):
+        of = [sum(one[name] for name in one if name.startswith(family)) for one in (ours, theirs)]
+        rows.append({"what": f"stages of {family}"} | _seconds(*of))
+    names = sorted(ours | theirs)
+    rows += [{"what": name} | _seconds(ours.get(name, 0), theirs.get(name, 0)) for name in names]
+    return rows
+
+
+def _seconds(ours: float, theirs: float) -> Row:
+    return {"cpu_s": round(ours, 1), "cpu_s_beside": round(theirs, 1)}
+
+
 def _row(what: str, wall: np.ndarray, cpu: np.ndarray) -> Row:
     return {"what": what, "cpu_s": Spread.of(cpu), "wall_s": Spread.of(wall)}
 
 
-def main(results: Path, cold_rounds: int = 2, rounds: int = 5) -> None:
+def main(results: Path, cold_rounds: int = 2, rounds: int = 5, full_beside: str = "") -> None:
+    """FULL_BESIDE: a commit; the whole pipeline is measured beside it, in place of the overhead."""
     repository = Path.cwd()
     commit = _command(["git", "rev-parse", "HEAD"], repository, os.environ).strip()
+    if full_beside:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = full_runs(repository, commit, full_beside, Path(folder))
+        what = f"The whole pipeline, beside {full_beside}"
+        write_results(results, what, rows, rounds=1, packages=["dvc", "torch"], notes=[FULL_NOTE])
+        return
     with tempfile.TemporaryDirectory() as folder:
         cold, *clones = cold_runs(repository, commit, cold_rounds, Path(folder))
         warm = warm_runs(*clones, rounds)
