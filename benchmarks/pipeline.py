@@ -43,7 +43,7 @@ else:  # an earlier commit's
     (folder / "dvc.lock").unlink()
 """
 
-FULL_NOTE = "Both run at once, each stage with one worker process; CPU time of a stage's commands."
+FULL_NOTE = "Both run at once, each on a core of its own; CPU time of a stage's commands."
 
 TIMED_SHELL = """#!/bin/bash
 exec 3>&2
@@ -193,10 +193,10 @@ def warm_runs(clone: Clone, earlier: Clone, rounds: int) -> list[Row]:
     return [_row(name, measured.wall, measured.cpu) for name, measured in times.items()]
 
 
-def full_run(clone: Clone) -> dict[str, float]:
-    """The CPU seconds of each stage, on one core from nothing to the report."""
-    alone = {**clone.environment, "LAB_WORKERS": "1"}
-    _command(["dvc", "repro"], clone.folder, alone)
+def full_run(clone: Clone, core: int) -> dict[str, float]:
+    """The CPU seconds of each stage, from nothing to the report, on this core alone."""
+    os.sched_setaffinity(0, {core})  # of this thread and the processes that it starts
+    clone.run("dvc", "repro")
     return {name: float(cpu) for name, (_, cpu) in clone.command_seconds().items()}
 
 
@@ -205,7 +205,7 @@ def full_runs(repository: Path, commit: str, beside: str, folder: Path) -> list[
     commits = (commit, beside)
     clones = [Clone.of(repository, of, folder / of, tiny=False) for of in commits]
     with ThreadPoolExecutor(len(clones)) as both:
-        ours, theirs = both.map(full_run, clones)
+        ours, theirs = both.map(full_run, clones, sorted(os.sched_getaffinity(0)))
     families = {name.split("_")[0] for name in ours | theirs}
     ratio = sum(ours.values()) / sum(theirs.values())
     whole = {"what": f"all stages: {len(ours)} and {len(theirs)}", "ratio": round(ratio, 3)}
