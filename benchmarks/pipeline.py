@@ -234,11 +234,11 @@ def main(results: Path, cold_rounds: int = 2, rounds: int = 5, full_beside: str 
         with tempfile.TemporaryDirectory() as folder:
             rows = full_runs(repository, commit, full_beside, Path(folder))
         what = f"The whole pipeline, beside {full_beside}"
-        write_results(results, what, rows, rounds=1, packages=["dvc", "torch"], notes=[FULL_NOTE])
+        write_results(results, what, rows, 1, ["dvc", "torch"], notes=[FULL_NOTE])
         return
     with tempfile.TemporaryDirectory() as folder:
-        cold, *clones = cold_runs(repository, commit, cold_rounds, Path(folder))
-        warm = warm_runs(*clones, rounds)
+        cold, ours, earlier = cold_runs(repository, commit, cold_rounds, Path(folder))
+        warm = warm_runs(ours, earlier, rounds)
     write_results(
         results,
         "The pipeline on tiny params, in a clone",
