@@ -1,9 +1,9 @@
 """The whole pipeline with a line per stage, of how many and how long it may take: `make repro`.
 
 It is `dvc repro`, whose output it reads, after a check that a killed DVC left nothing half written.
-The time that is left is at most that of the stages to come, each as long as it took last here; on a
-first run nothing is known of it. The bars of long stages go to the screen by themselves; what else
-a stage says is shown where it fails.
+The time that is left is at most that of the stages to come, by the CPU time that each took last
+here and the share of the cores that it kept busy; on a first run nothing is known of it. The bars
+of long stages go to the screen by themselves; what else a stage says is shown where it fails.
 """
 
 import json
@@ -13,35 +13,71 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import psutil
 import yaml
 
 from lib.files.files import atomic
 from lib.files.tables import read_json
 from lib.pages.claims import turned
 from lib.work.command import run
+from lib.work.compute import available_cores
 from tools import scratch, unlock
 
-TIMES = Path(".dvc/tmp/stage_times.json")  # seconds of every stage, when it ran last here
+TIMES = Path(".dvc/tmp/stage_times.json")  # of every stage, when it ran last here
 BEGINS = re.compile(r"Running stage '(.+)':$")
 SKIPS = re.compile(r"Stage '(.+)' (?:didn't change|is cached)")
 SHOWN_ON_FAILURE = 60  # lines
 
 
+@dataclass(frozen=True)
+class Took:
+    """What a stage took: CPU seconds, and the mean share of this machine's cores that were busy."""
+
+    cpu_s: float
+    busy: float
+
+    @classmethod
+    def of(cls, begun: "Clocks", ended: "Clocks") -> "Took":
+        """What was taken between two looks at the clocks."""
+        cpu = ended.cpu - begun.cpu
+        cores = max((ended.wall - begun.wall) * available_cores(), 1e-9)
+        return cls(round(cpu, 2), round(cpu / cores, 3))
+
+    @property
+    def seconds(self) -> float:
+        """How long the stage takes on these cores."""
+        return self.cpu_s / (self.busy * available_cores()) if self.busy else 0.0
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The time, and the CPU time of DVC and of every command that it has run."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls, dvc: psutil.Process) -> "Clocks":
+        """Of a DVC that runs; the CPU time of a command is known when it has ended."""
+        return cls(time.monotonic(), sum(dvc.cpu_times()[:4]))
+
+
 @dataclass
 class Progress:
-    """What is known of a run while it goes: its stages, and the seconds that they took."""
+    """What is known of a run while it goes: its stages, and what they took."""
 
     names: list[str]
-    took: dict[str, float]
+    took: dict[str, Took]
     seen: list[str] = field(default_factory=list)
     n_run: int = 0
     running: str | None = None
-    began: float = 0.0
+    began: Clocks = Clocks(0.0, 0.0)
 
-    def read(self, line: str, now: float) -> str | None:
+    def read(self, line: str, now: Clocks) -> str | None:
         """What to say of a line of DVC's output, if anything."""
         begins = BEGINS.match(line)
         found = begins or SKIPS.match(line)
@@ -57,10 +93,10 @@ class Progress:
         n_seen = len(self.seen)
         return f"stage {n_seen} of {max(len(self.names), n_seen)}: {found[1]}{self.left()}"
 
-    def end(self, now: float) -> None:
+    def end(self, now: Clocks) -> None:
         """The stage that runs has ended."""
         if self.running:
-            self.took[self.running] = round(now - self.began, 2)
+            self.took[self.running] = Took.of(self.began, now)
         self.running = None
 
     def left(self) -> str:
@@ -68,7 +104,7 @@ class Progress:
         ahead = [*self.seen[-1:], *(name for name in self.names if name not in self.seen)]
         if any(name not in self.took for name in ahead):
             return ""
-        minutes, seconds = divmod(round(sum(self.took[name] for name in ahead)), 60)
+        minutes, seconds = divmod(round(sum(self.took[name].seconds for name in ahead)), 60)
         return f" (at most about {minutes}:{seconds:02} left)"
 
 
@@ -79,18 +115,22 @@ def main() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "dvc", "repro"], stdout=subprocess.PIPE, text=True
     ) as dvc:
+        watched = psutil.Process(dvc.pid)
+        now = Clocks.now(watched)
         try:
             for line in dvc.stdout or ():
                 said.append(line)
-                told = progress.read(line, time.monotonic())
+                with suppress(psutil.Error):  # it has ended, and these are its last lines
+                    now = Clocks.now(watched)
+                told = progress.read(line, now)
                 if told:
                     print(told, flush=True)
         except KeyboardInterrupt:  # DVC was told too, and ends its stage
             sys.exit(dvc.wait() or 130)
     if dvc.returncode == 0:
-        progress.end(time.monotonic())
+        progress.end(now)
     with atomic(TIMES) as part:
-        part.write_text(json.dumps(progress.took))
+        part.write_text(json.dumps({name: asdict(took) for name, took in progress.took.items()}))
     if dvc.returncode:
         print(*said, sep="", end="")
         sys.exit(dvc.returncode)
@@ -112,12 +152,12 @@ def names_of_stages() -> list[str]:
         return []
 
 
-def times() -> dict[str, float]:
-    """The seconds that every stage took when it ran last here; none where that is not known."""
+def times() -> dict[str, Took]:
+    """What every stage took when it ran last here; nothing where that is not known."""
     try:
         found = json.loads(TIMES.read_text())
-        return {str(name): float(seconds) for name, seconds in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        return {name: Took(float(one["cpu_s"]), float(one["busy"])) for name, one in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
         return {}
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lib.work.compute import available_cores
 from tests.pipeline.project import PYTHON, ROOT, commit, git
-from tools.repro import Progress
+from tools.repro import Clocks, Progress, Took
 
 SAID = """Stage 'a_generate' didn't change, skipping
 Running stage 'a_train@x':
@@ -35,25 +36,29 @@ sys.exit(int(os.environ["ENDS"]))
 
 
 def test_each_stage_that_runs_is_a_line_with_the_time_that_those_ahead_took():
-    progress = Progress(NAMES, {"a_train@x": 65.0, "plot": 10.0, "claims": 2.4})
-    told = [progress.read(line, now) for now, line in enumerate(SAID.splitlines(), 100)]
-    progress.end(200.0)
+    cores = available_cores()
+    last = {"a_train@x": Took(65.0 * cores, 1.0), "plot": Took(5.0 * cores, 0.5)}
+    progress = Progress(NAMES, last | {"claims": Took(2.4, 1 / cores)})
+    told = [
+        progress.read(line, Clocks(now, 1.5 * now))
+        for now, line in enumerate(SAID.splitlines(), 100)
+    ]
+    progress.end(Clocks(200.0, 300.0))
     assert [line for line in told if line] == [
         "stage 2 of 4: a_train@x (at most about 1:17 left)",
         "stage 3 of 4: plot (at most about 0:12 left)",
     ]
-    assert progress.took == {
-        "a_train@x": 5.0,
-        "plot": 2.0,
-        "claims": 2.4,
-    }  # seconds between the lines
+    busy = round(1.5 / cores, 3)  # a second of a line is 1.5 CPU seconds
+    found = {"a_train@x": Took(7.5, busy), "plot": Took(3.0, busy)}
+    assert progress.took == found | {"claims": Took(2.4, 1 / cores)}
     assert (progress.seen, progress.n_run) == (["a_generate", "a_train@x", "plot", "claims"], 2)
 
 
 def test_nothing_is_said_of_the_time_where_a_stage_never_ran():
-    progress = Progress(NAMES, {"plot": 10.0})
-    assert progress.read("Running stage 'a_train@x':\n", 0.0) == "stage 1 of 4: a_train@x"
-    assert Progress([], {}).read("Running stage 'new':", 0.0) == "stage 1 of 1: new"
+    progress = Progress(NAMES, {"plot": Took(10.0, 1.0)})
+    begun = Clocks(0.0, 0.0)
+    assert progress.read("Running stage 'a_train@x':\n", begun) == "stage 1 of 4: a_train@x"
+    assert Progress([], {}).read("Running stage 'new':", begun) == "stage 1 of 1: new"
 
 
 @pytest.fixture
@@ -105,9 +110,11 @@ def test_a_run_ends_with_the_answers_what_turned_and_where_to_look(project):
         "turned: a: holds (1.0) in the last commit, does not hold (2.0) now: a.svg",
         "Open report.html (or: make report); answers are in metrics/items.json, figures in plots/.",
     ]
-    assert json.loads((project / ".dvc" / "tmp" / "stage_times.json").read_text()).keys() == {
-        "a_train@x",
-        "plot",
+    kept = json.loads((project / ".dvc" / "tmp" / "stage_times.json").read_text())
+    of_each = ["busy", "cpu_s"]
+    assert {name: sorted(took) for name, took in kept.items()} == {
+        "a_train@x": of_each,
+        "plot": of_each,
     }
 
 
