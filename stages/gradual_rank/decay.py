@@ -6,8 +6,9 @@ The decay is a share of the largest with which anything rises: of max|g(0)| in a
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -53,7 +54,8 @@ from lib.work.command import OutFolder, run
 REST = 0.25  # a flow is followed so much longer than to the last stage of Algorithm 1
 N_LOOKS = 200  # points of a flow's curves
 RATE = 0.2  # of descent of full matrices
-MOST_STEPS = 16_000
+MOST_STEPS = 64_000
+AT_REST = 1e-6  # of λ: matrices that are so near to rest are followed no longer
 EVERY = 20  # steps from look to look
 REST_SCALE = -1.0  # log10 of the scale of matrices that come to rest: smaller ones wait too long
 TABLES = ("stages", "rises", "heads", "courses", "full")
@@ -203,7 +205,12 @@ def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Ta
     expected = decayed_rise(forecast, sigma, decays, RATE)
     every = decayed_descent(head, math.exp(log_scale) * unscaled, RATE, decays)
     looks = itertools.islice(every, 0, MOST_STEPS + 1, EVERY)
-    steps = list(until_risen(looks, expected < math.inf, math.inf if to_rest else threshold))
+    if to_rest:
+        far = partial(far_from_rest, head, decays, threshold)
+        steps = list(until(looks, lambda step: far(step) <= AT_REST))
+    else:
+        rising = expected < math.inf
+        steps = list(until(looks, lambda step: (largest_of(step)[rising] >= threshold).all()))
     times = np.array([step.number * RATE for step in steps])
     courses = torch.stack([largest_of(step) for step in steps]).flatten(1).T.numpy()
     cells = itertools.product(case.seeds, case.shares)
@@ -215,11 +222,8 @@ def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Ta
         loss=(steps[-1].loss / initial).flatten().numpy(),
     )
     factors = steps[-1].weights["factors"]
-    W = factors[0] @ factors[1].mT
-    _, *slopes = head.loss_and_gradients(*W)
-    for k, name in enumerate(("KQ", "VO")):
-        on, off = spectral_rest(W[k], slopes[k], decays, threshold)
-        ranks = (torch.linalg.svdvals(W[k]) > threshold).sum(-1)
+    for k, (name, (on, off)) in enumerate(rests(head, steps[-1], decays, threshold).items()):
+        ranks = (torch.linalg.svdvals(factors[0, k] @ factors[1, k].mT) > threshold).sum(-1)
         found[f"rank_{name}"] = ranks.flatten().numpy()
         found[f"on_{name}"] = on.flatten()
         found[f"off_{name}"] = off.flatten()
@@ -227,11 +231,32 @@ def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Ta
     return {"full": found}
 
 
-def until_risen(steps: Iterable[Step], can_rise: torch.Tensor, threshold: float) -> Iterator[Step]:
-    """Yield steps up to the first at which all that can rise has risen to a threshold."""
+def rests(
+    head: SharedTokensHead, step: Step, decays: torch.Tensor, threshold: float
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """How far what has risen of each product, and what has not, is from rest, as shares of λ."""
+    P, Q = step.weights["factors"]
+    W = P @ Q.mT
+    _, *slopes = head.loss_and_gradients(*W)
+    return {
+        name: spectral_rest(W[k], slopes[k], decays, threshold)
+        for k, name in enumerate(("KQ", "VO"))
+    }
+
+
+def far_from_rest(
+    head: SharedTokensHead, decays: torch.Tensor, threshold: float, step: Step
+) -> float:
+    """How far those with a decay are from rest at the most."""
+    found = np.array([*rests(head, step, decays, threshold).values()])
+    return float(found[..., (decays > 0).numpy()].max())
+
+
+def until(steps: Iterable[Step], reached: Callable[[Step], Any]) -> Iterator[Step]:
+    """Yield steps up to the first that has reached it."""
     for step in steps:
         yield step
-        if (largest_of(step)[can_rise] >= threshold).all():
+        if reached(step):
             return
 
 
