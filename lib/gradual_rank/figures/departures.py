@@ -4,13 +4,13 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.pages.style import BOUND_COLOR, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS
+from lib.pages.style import BLUE, BOUND_COLOR, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS
 
-KIND_COLORS = {
-    "follows": NULL_COLOR,
-    "late": ORANGE,
-    "not gone": VIRIDIS(0.3),
-    "another": LOST_COLOR,
+KINDS = {  # a colour, and what the legend says
+    "follows": (NULL_COLOR, "follows Algorithm 1 from 1e-32"),
+    "late": (ORANGE, "the same products, late"),
+    "not gone": (BLUE, "a product not gone"),
+    "another": (LOST_COLOR, "another product"),
 }
 LEAST = 1e-6  # errors below are drawn here
 
@@ -26,13 +26,13 @@ def departures(
     """
     figure, (scales, lasts, times) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.2))
     for _, rows in ends.sort_values("log10_init_scale").groupby("seed"):
-        color = KIND_COLORS[rows["kind"].iloc[0]]
+        color = KINDS[rows["kind"].iloc[0]][0]
         errors = rows["error"].clip(lower=LEAST)
         scales.plot(-rows["log10_init_scale"], errors, ".-", color=color, lw=1.2)
-    for kind in KIND_COLORS:
+    for kind, (color, label) in KINDS.items():
         n = ends.loc[ends["kind"] == kind, "seed"].nunique()
         if n:
-            scales.plot([], [], ".-", color=KIND_COLORS[kind], label=f"{kind} ({n} seeds)")
+            scales.plot([], [], ".-", color=color, label=f"{label} ({n})")
     scales.set(xscale="log", yscale="log", xlabel="log10(1 / init scale)")
     scales.set(ylabel="error of the products, last lasting plateau")
     steps = sorted(plateaus["log10_init_scale"].unique(), reverse=True)
@@ -46,7 +46,7 @@ def departures(
     lasts.set_xlabel("times that its slowest direction relaxes in a plateau")
     for axes in (scales, lasts):
         axes.axhline(near, color=BOUND_COLOR, ls="--", lw=1.2)
-        axes.legend(fontsize=7.5)
+        axes.legend(fontsize=7.5, loc="lower left")
     for name, color, label in (
         ("limit", NULL_COLOR, "Algorithm 1"),
         ("finite", ORANGE, "counted at the scale"),
