@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from lib.pages.style import BLUE, BOUND_COLOR, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS
 
 KINDS = {  # a colour, and what the legend says
-    "follows": (NULL_COLOR, "follows Algorithm 1 from 1e-32"),
+    "follows": (NULL_COLOR, "follows from 1e-32"),
     "late": (ORANGE, "the same products, late"),
     "not gone": (BLUE, "a product not gone"),
     "another": (LOST_COLOR, "another product"),
