@@ -74,9 +74,9 @@ def test_a_plateau_relaxes_as_often_as_the_flow_halves_its_distance_by_e():
     ],
 )
 def test_a_flow_differs_by_what_is_there(flow, wanted):
-    p = [np.array([0.9, 0, 0, 0]), np.array([0.9, 0.5, 0, 0]), np.array([0, 0.7, 0.7, 0])]
-    stages = pd.DataFrame({"stage": [1, 2, 3], "p": p, "support": [one != 0 for one in p]})
-    stages.loc[len(stages)] = [0, np.zeros(4), np.zeros(4, bool)]
+    p = [np.zeros(4), np.array([0.9, 0, 0, 0]), np.array([0.9, 0.5, 0, 0])]
+    p.append(np.array([0, 0.7, 0.7, 0]))
+    stages = pd.DataFrame({"stage": range(4), "p": p, "support": [one != 0 for one in p]})
     plateaus = pd.DataFrame({"stage": [3], "p": [np.array(flow)]})
     assert difference(stages, plateaus, 3, 0.02) == wanted
 
