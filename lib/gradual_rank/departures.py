@@ -1,0 +1,81 @@
+"""Where and why a flow from a finite scale departs from Algorithm 1.
+
+Tables of stages, plateaus and events are those that the dynamics give.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from lib.gradual_rank.measures import CELL, Table
+
+Rise = tuple[int, int]  # a coordinate and the sign with which it rises
+
+
+def rises(events: Table) -> list[Rise]:
+    """What rises for the first time, in order."""
+    risen = events[events["rises"].astype(bool)].sort_values("time", kind="stable")
+    first = risen.drop_duplicates("coordinate")
+    return [(int(i), int(s)) for i, s in zip(first["coordinate"], first["sign"], strict=True)]
+
+
+def joins(stages: Table) -> list[Rise]:
+    """What joins the support for the first time by the stages of one seed, in order."""
+    later = stages[stages["stage"] > 0].sort_values("stage")
+    return rises(later.assign(rises=True))
+
+
+def in_common(one: list[Rise], other: list[Rise]) -> int:
+    """How many rises two orders begin with in common."""
+    same = [a == b for a, b in zip(one, other, strict=False)]
+    return same.index(False) if False in same else len(same)
+
+
+def off_plateaus(stages: Table, plateaus: Table) -> Table:
+    r"""How far the flow is from Algorithm 1's products in the middle of every plateau.
+
+    `error` is the largest difference of a product. `relaxations` is how long the plateau lasts over
+    the time in which its slowest direction relaxes: with $p = s e^x$ the flow on the support,
+    $\dot x = 2 s g$, is $\dot x = -2 s H s |p| x$ near rest, with the rates $2 \lambda(|p|^{1/2} H
+    |p|^{1/2})$, whose least is `strictness_weights`. One row per seed, scale and stage but the
+    start.
+    """
+    theory = stages[["seed", "stage", "p", "time", "next_time", "strictness_weights"]]
+    both = plateaus[plateaus["stage"] > 0].drop(columns="time")
+    both = both.merge(theory, on=["seed", "stage"], suffixes=("", "_theory"))
+    pairs = zip(both["p"], both["p_theory"], strict=True)
+    wait = (both["next_time"] - both["time"]) * -both["log10_init_scale"] * math.log(10)
+    return both[[*CELL, "stage"]].assign(
+        error=pd.Series([float(np.abs(p - q).max()) for p, q in pairs], both.index, float),
+        relaxations=wait * both["strictness_weights"],
+    )
+
+
+def agrees_from(errors: pd.Series, near: float) -> float:
+    """The largest scale from which on the errors, by log10 of the scale, are at most `near`.
+
+    NaN where the smallest scale's is larger.
+    """
+    within = errors.sort_index() <= near
+    held = within.cummin()
+    return float(held[held].index.max())
+
+
+def difference(stages: Table, plateaus: Table, stage: int, significant: float) -> tuple[str, str]:
+    """How the flow of one seed and scale differs from Algorithm 1 in the middle of a plateau.
+
+    `late` with the same significant products, `not gone` with others that had joined, and `another`
+    with one that never had by then; and which are there besides (+) and which not (-).
+    """
+    theory = stages.set_index("stage")
+    p = plateaus.set_index("stage")["p"][stage]
+    here = set(np.flatnonzero(np.abs(p) > significant).tolist())
+    wanted = set(np.flatnonzero(np.abs(theory["p"][stage]) > significant).tolist())
+    joined = {i for k in range(stage + 1) for i in np.flatnonzero(theory["support"][k]).tolist()}
+    more = here - wanted
+    fewer = wanted - here
+    which = " ".join([f"+{i}" for i in sorted(more)] + [f"-{i}" for i in sorted(fewer)])
+    if more - joined:
+        return "another", which
+    return ("not gone" if more else "late"), which

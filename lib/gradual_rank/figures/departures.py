@@ -1,0 +1,60 @@
+"""Where Transformers depart from Algorithm 1, seed by seed."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lib.pages.style import BLUE, BOUND_COLOR, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS
+
+KINDS = {  # a colour, and what the legend says
+    "follows": (NULL_COLOR, "follows from 1e-32"),
+    "late": (ORANGE, "the same products, late"),
+    "not gone": (BLUE, "a product not gone"),
+    "another": (LOST_COLOR, "another product"),
+}
+LEAST = 1e-6  # errors below are drawn here
+
+
+def departures(
+    ends: pd.DataFrame, plateaus: pd.DataFrame, orders: pd.DataFrame, near: float
+) -> Figure:
+    """The products on the last plateau that lasts by the init scale, every plateau's by how long it
+    lasts, and when products rise, by the finite-scale form and by Algorithm 1.
+
+    `ends` has a row per seed and scale, with its `kind` at one of them, `plateaus` one more per
+    stage, and `orders` one per rise.
+    """
+    figure, (scales, lasts, times) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.2))
+    for _, rows in ends.sort_values("log10_init_scale").groupby("seed"):
+        color = KINDS[rows["kind"].iloc[0]][0]
+        errors = rows["error"].clip(lower=LEAST)
+        scales.plot(-rows["log10_init_scale"], errors, ".-", color=color, lw=1.2)
+    for kind, (color, label) in KINDS.items():
+        n = ends.loc[ends["kind"] == kind, "seed"].nunique()
+        if n:
+            scales.plot([], [], ".-", color=color, label=f"{label} ({n})")
+    scales.set(xscale="log", yscale="log", xlabel="log10(1 / init scale)")
+    scales.set(ylabel="error of the products, last lasting plateau")
+    steps = sorted(plateaus["log10_init_scale"].unique(), reverse=True)
+    for k, scale in enumerate(steps):
+        rows = plateaus[(plateaus["log10_init_scale"] == scale) & (plateaus["relaxations"] > 0)]
+        color = VIRIDIS(0.9 * k / max(1, len(steps) - 1))
+        errors = rows["error"].clip(lower=LEAST)
+        label = f"$10^{{{scale:g}}}$"
+        lasts.plot(rows["relaxations"], errors, ".", color=color, ms=4, label=label)
+    lasts.set(xscale="log", yscale="log", ylabel="error of the products, every plateau")
+    lasts.set_xlabel("times that its slowest direction relaxes in a plateau")
+    for axes in (scales, lasts):
+        axes.axhline(near, color=BOUND_COLOR, ls="--", lw=1.2)
+        axes.legend(fontsize=7.5, loc="lower left")
+    for name, color, label in (
+        ("limit", NULL_COLOR, "Algorithm 1"),
+        ("finite", ORANGE, "counted at the scale"),
+    ):
+        rows = orders.dropna(subset=["flow", name])
+        times.plot(rows["flow"], rows[name] / rows["flow"], ".", color=color, ms=4, label=label)
+    times.axhline(1, color="black", ls="--", lw=1)
+    times.set(xscale="log", xlabel="time of a rise in the flow / log(1 / init scale)")
+    times.set_ylabel("predicted time / the flow's")
+    times.legend(fontsize=7.5)
+    return figure
