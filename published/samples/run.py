@@ -46,7 +46,6 @@ from tools.publish import PACKAGES, commit
 
 OUT = Path("published/samples")
 COMMAND = "python -m published.samples.run"
-N_SEEDS = 12
 GRID = (2, 4, 6, 8, 12, 16, 22, 32, 46, 64, 90, 128, 180, 256)
 # By confusion tokens: of each number of label-relevant tokens, the largest number of samples.
 LARGEST = {
@@ -60,7 +59,7 @@ OWN = {"labels": "1|1", "permuted": False, "n_outputs": 1, "readout": "tied", "n
 N_STEPS = 400
 
 
-def main() -> None:
+def main(n_seeds: int = 8) -> None:
     use_threads(1)
     begun = time.monotonic()
     base = asdict(read_params("low_rank_sparse.generate", PatternSizes, part=True))
@@ -69,13 +68,13 @@ def main() -> None:
     fitted_loss = read_params("low_rank_sparse.sweep.fitted_loss", float)
     jobs = [
         (of_seed, base | OWN | {"n_steps": N_STEPS}, largest, frozen, fitted_loss, seed)
+        for seed in range(n_seeds)
         for frozen, largest in ((False, LARGEST), (True, LARGEST_NULL))
-        for seed in range(N_SEEDS)
     ]
     found = spread_cells({"": jobs}, label="samples", unit="seed")[""]
     written(joined(found, "trainings"), threshold)
     hours = (time.monotonic() - begun) / 3600
-    write_json(provenance(base, threshold, hours), OUT / "provenance.json")
+    write_json(provenance(base, threshold, n_seeds, hours), OUT / "provenance.json")
 
 
 def of_seed(
@@ -151,14 +150,16 @@ def whole_exponents(needed: pd.DataFrame) -> dict[str, pd.Series]:
     return found
 
 
-def provenance(base: Mapping[str, Any], threshold: float, hours: float) -> dict[str, Any]:
+def provenance(
+    base: Mapping[str, Any], threshold: float, n_seeds: int, hours: float
+) -> dict[str, Any]:
     """Where the numbers come from."""
     versions = {name: version(name) for name in PACKAGES}
     return {
         "device": f"CPU, {platform.machine()}",
         "commit": commit(),
         "versions": {"python": platform.python_version()} | versions,
-        "seeds": list(range(N_SEEDS)),
+        "seeds": list(range(n_seeds)),
         "params": {**base, **OWN, "n_steps": N_STEPS, "generalised_loss": threshold},
         "command": COMMAND,
         "wall_hours": hours,
