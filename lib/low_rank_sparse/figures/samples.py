@@ -7,12 +7,12 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from lib.low_rank_sparse.figures.panels import where
-from lib.low_rank_sparse.figures.scaling import CONFUSION, SHARE
+from lib.low_rank_sparse.figures.scaling import SHARE
 from lib.low_rank_sparse.samples import local_exponents
 from lib.pages.style import BOUND_COLOR, NULL_COLOR, VIRIDIS
 
 SHOWN = {  # the sweeps, with their names, colours and markers
-    "alone": (f"{CONFUSION} = 0", VIRIDIS(0.15), "o"),
+    "alone": ("no confusion token", VIRIDIS(0.15), "o"),
     "confused": ("one confusion token", VIRIDIS(0.6), "s"),
 }
 ORDER = -2  # of the number that is enough
@@ -24,7 +24,7 @@ def samples_against_share(needed: pd.DataFrame, threshold: float) -> Figure:
     Points are geometric means and means over seeds, bars their 95 % intervals (Student's t). Hollow
     points are nulls, with W_Q and W_K as they began.
     """
-    figure, (numbers, exponents) = plt.subplots(1, 2, figsize=(9.6, 4.2))
+    figure, (numbers, exponents) = plt.subplots(1, 2, figsize=(9.6, 4.2), sharex=True)
     for name, (label, color, marker) in SHOWN.items():
         for sweep, style in (
             (name, {"color": color, "mfc": color, "ls": "-", "lw": 1, "label": label}),
@@ -45,7 +45,7 @@ def samples_against_share(needed: pd.DataFrame, threshold: float) -> Figure:
     alone = where(needed, sweep="alone")
     level = np.exp(np.log(alone["n_needed"] * alone["share"] ** -ORDER).mean())
     style = {"color": BOUND_COLOR, "ls": "--", "lw": 1}
-    numbers.plot(shares, level * shares**ORDER, **style, label=f"a power of exponent {ORDER}")
+    numbers.plot(shares, level * shares**ORDER, **style, label="exponent −2")
     numbers.plot(
         [], [], color=NULL_COLOR, marker="o", mfc="white", ls="none", label="untrained attention"
     )
