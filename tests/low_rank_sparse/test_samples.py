@@ -23,7 +23,7 @@ def scored(losses):
     ("losses", "number"),
     [
         ([0.4, 0.1, 0.025], 4),  # a falling course stays
-        ([0.8, 0.1, 0.4, 0.05], 8 * 2 ** (1 / 3)),  # 0.1 and 0.4 are both 0.2
+        ([0.8, 0.1, 0.4, 0.05], 8 * 2**0.5),  # 0.1 and 0.4 are both 0.2
         ([0.8, 0.0, 0.1, 0.0], 2 * 2 ** (math.log(8) / math.log(80))),  # zero is a hundredth
         ([0.4, 0.1, 0.4], math.nan),
     ],
