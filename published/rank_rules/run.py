@@ -55,6 +55,7 @@ FIRST_LANGUAGE = 1000  # of base 0; a base has two
 WINDOWS = 16  # of a batch: they are short here
 SCRATCH = "scratch"  # the fine-tune of a base that is not trained
 OUT = Path("published/rank_rules")
+BUDGET = 4  # a uniform rank, at which shares lost are told
 COMPARED = {  # a fine-tune, and the rules whose shares lost are compared
     "attributed_less_uniform_gentle": ("gentle", "attributed", "uniform"),
     "attributed_less_uniform_large": ("large", "attributed", "uniform"),
@@ -159,6 +160,7 @@ def written(tables: Mapping[str, pd.DataFrame]) -> None:
         "n_architectures": float(rules["architecture"].nunique()),
         "n_bases": float(rules["base"].nunique()),
         "n_trained": float(tables["fitted"]["architecture"].nunique()),
+        "budget": float(BUDGET),
         "budgets": ", ".join(map(str, sorted(rules["budget"].unique()))),
     }
     write_measures(measured(tables), OUT, setup, headlines=["attributed_less_uniform_large"])
@@ -295,9 +297,10 @@ def trained(
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
-    """By architecture and base: shares lost, as means over budgets, of one rule less another's;
-    how far above uniform the chosen adapter is, in units of the noise; and what a trained adapter
-    has beside the one that is cut, and beside the full fine-tune, nats.
+    """By architecture and base: shares lost, as means over budgets, of one rule less another's, and
+    the shares themselves at one budget; how far above uniform the chosen adapter is, in units of
+    the noise; and what a trained adapter has beside the one that is cut, and beside the full
+    fine-tune, nats.
     """
     by = ["kind", "architecture", "base"]
     rules = tables["rules"]
@@ -309,6 +312,10 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
         name: means.loc[kind][rule] - means.loc[kind][other]
         for name, (kind, rule, other) in COMPARED.items()
     }
+    shares = lost.xs(BUDGET, level="budget")
+    for rule in ("attributed", "uniform"):
+        for kind in ("gentle", "large", "scratch"):
+            found[f"share_lost_{rule}_{kind}"] = shares.loc[kind][rule]
     chosen = plain[plain["chosen"]]
     attributed = plain[plain["rule"] == "attributed"]
     found["chosen_above_uniform"] = most_above(chosen)

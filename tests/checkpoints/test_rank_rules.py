@@ -108,6 +108,8 @@ def test_measures_are_differences_of_means_over_budgets():
         "attributed_less_shuffled_scratch": [-0.4, -0.3],
         "energy_less_uniform_large": [0.1, 0.1],
         "water_filling_less_uniform_gentle": [0.2, 0.2],
+        "share_lost_attributed_gentle": [0.15, 0.2],
+        "share_lost_uniform_scratch": [0.2, 0.25],
         "chosen_above_uniform": [2.0, 2.0],
         "attributed_above_uniform": [2.0, 2.0],
         "trained_less_cut": [-0.5, -1.0],
