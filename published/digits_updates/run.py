@@ -115,7 +115,7 @@ def products(found: dict[str, pd.DataFrame], runs: Iterable[Run]) -> pd.DataFram
     values = every["singular_values"]
     middle = values[every["of"] == "initial"].map(len).min() // 2
     numbers = {
-        "rank": [stable_rank(sigma) for sigma in values],
+        "rank": [stable_rank(sigma[None]).item() for sigma in values],
         "largest": [sigma[0] for sigma in values],
         "middle": [sigma[middle - 1] for sigma in values],
     }
