@@ -34,7 +34,7 @@ def ranks_of_products(table: pd.DataFrame) -> Figure:
         }
         for shift, (of, (label, color)) in zip((-0.2, 0, 0.2), kinds.items(), strict=True):
             rows = table[(table["matrix"] == matrix) & (table["of"] == of)]
-            means = rows.groupby(["init_scale", "seed"])["stable_rank"].mean()
+            means = rows.groupby(["init_scale", "seed"])["rank"].mean()
             for x, scale in enumerate(scales):
                 points(axes, x + shift, means.loc[scale], color, width=0.08)
             axes.plot([], [], "o", ms=4, mfc="none", color=color, label=label)
