@@ -63,8 +63,8 @@ def ranks_by_classes(table: pd.DataFrame) -> Figure:
                 if len(rows):
                     ranged(axes, rows, "step", "stable_rank", color=color, **more)
         axes.set(title=name, xlabel="step")
-    panels[0].set_ylabel("stable rank of the update (dashed: permuted labels)")
-    panels[0].legend()
+    panels[0].set_ylabel("stable rank of the update")
+    panels[0].legend(title="dashed: permuted labels")
     return figure
 
 
