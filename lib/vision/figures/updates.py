@@ -1,0 +1,102 @@
+"""Ranks of trained products, by number of classes, and outputs of updates cut to a rank."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lib.pages.style import (
+    GREEN,
+    INITIAL_COLOR,
+    MATRIX_COLORS,
+    MATRIX_NAMES,
+    NULL_COLOR,
+    READ_WIDTH,
+    TRAINED_COLOR,
+    VIRIDIS,
+    ranged,
+)
+from lib.vision.figures.panels import PERMUTED, points, rank_axis
+
+
+def ranks_of_products(table: pd.DataFrame) -> Figure:
+    """Stable ranks of products at the start, when trained, and of updates, by init scale.
+
+    Means over layers and heads: one point per seed, a bar at their mean.
+    """
+    table = table[table["data"] == "digits"]
+    scales = sorted(table["init_scale"].unique())
+    figure, panels = plt.subplots(1, 2, figsize=(READ_WIDTH, 3.8), sharey=True)
+    for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
+        kinds = {
+            "initial": ("initial product", INITIAL_COLOR),
+            "trained": ("trained product", TRAINED_COLOR),
+            "update": ("update", MATRIX_COLORS[matrix]),
+        }
+        for shift, (of, (label, color)) in zip((-0.2, 0, 0.2), kinds.items(), strict=True):
+            rows = table[(table["matrix"] == matrix) & (table["of"] == of)]
+            means = rows.groupby(["init_scale", "seed"])["rank"].mean()
+            for x, scale in enumerate(scales):
+                points(axes, x + shift, means.loc[scale], color, width=0.08)
+            axes.plot([], [], "o", ms=4, mfc="none", color=color, label=label)
+        axes.set_xticks(range(len(scales)), labels=[f"{scale:g}" for scale in scales])
+        axes.set(title=name, xlabel="init scale (1 = library default)")
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="lower right")
+        rank_axis(axes)
+    panels[0].set_ylabel("stable rank")
+    return figure
+
+
+def ranks_by_classes(table: pd.DataFrame) -> Figure:
+    """Stable ranks of updates against the step, by number of classes; dashed: permuted labels.
+
+    Means over layers and heads; mean and range over seeds.
+    """
+    numbers = sorted(table["n_classes"].unique())
+    figure, panels = plt.subplots(1, 2, figsize=(READ_WIDTH, 3.9))
+    for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
+        for i, n in enumerate(numbers):
+            here = table[(table["matrix"] == matrix) & (table["n_classes"] == n)]
+            color = VIRIDIS(0.85 * i / max(1, len(numbers) - 1))
+            for control, more in (("none", {"label": f"{n} classes"}), (PERMUTED, {"ls": "--"})):
+                rows = here[here["control"] == control]
+                if len(rows):
+                    ranged(axes, rows, "step", "stable_rank", color=color, **more)
+        axes.set(title=name, xlabel="step")
+    panels[0].set_ylabel("stable rank of the update")
+    panels[0].legend(title="dashed: permuted labels")
+    return figure
+
+
+def outputs_of_ranks(outputs: pd.DataFrame, scaled: pd.DataFrame) -> Figure:
+    """How near outputs of rank r are to the full ones, beside random ones of equal training loss.
+
+    And the training loss of the update, and of a random one of its spectrum, times a number. Mean
+    and range over seeds.
+    """
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(READ_WIDTH, 3.9))
+    kinds = {
+        "cut": ("update cut to rank r", GREEN),
+        "random": ("random in place of the rest,\nat equal training loss", NULL_COLOR),
+    }
+    for kind, (label, color) in kinds.items():
+        rows = outputs[outputs["kind"] == kind]
+        line = {"color": color, "marker": "o", "ms": 4, "label": label}
+        ranged(left, rows, "rank", "logits", **line)
+        ranged(middle, rows, "rank", "agreement", **line)
+    for kind, color in (("learned", GREEN), ("random", NULL_COLOR)):
+        rows = scaled[scaled["kind"] == kind]
+        name = "random, same spectrum" if kind == "random" else "the update"
+        ranged(right, rows, "times", "train_loss", color=color, marker="o", ms=4, label=name)
+    ranks = sorted(outputs[outputs["kind"] == "cut"]["rank"].unique())
+    for axes in (left, middle):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ranks, labels=[str(rank) for rank in ranks])
+        axes.minorticks_off()
+        axes.set_xlabel("rank r")
+    left.set(yscale="log", ylabel="distance of test logits, over their norm")
+    middle.set(ylabel="share of equal predictions", ylim=(0, 1.02))
+    right.set(yscale="log", xlabel="times what is added", ylabel="training loss")
+    left.legend(loc="lower left")
+    right.legend()
+    return figure

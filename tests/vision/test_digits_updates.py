@@ -1,0 +1,162 @@
+"""Updates on digits, on tiny models: what is measured of weights, classes and outputs, and kept."""
+
+import importlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from lib.files.runs import open_run
+from lib.vision.images import read_images
+from lib.vision.vit import MATRICES
+from published.digits_updates import run as published
+from tests.pipeline.project import ROOT
+from tests.vision.test_digits_optimizers import TRAIN
+from tests.vision.vit_made import scored, standardised
+
+CHANGED = {"n_steps": 30, "snapshot_every": 10, "learning_rate": 0.02, "controls": ["permuted"]}
+DATA = {"source": "digits", "n_test": 360, "seed": 0}
+KEPT = ROOT / "published" / "digits_updates"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder where all was made."""
+    folder = tmp_path_factory.mktemp("updates")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("DVC_ROOT", raising=False)
+        patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+        for name, value in {"N_SEEDS": 2, "RANKS": (1, 2), "TIMES": (0.0, 1.0)}.items():
+            patch.setattr(published, name, value)
+        digits = {"data": DATA, "train": TRAIN | CHANGED}
+        Path("params.yaml").write_text(yaml.safe_dump({"vision": {"digits": digits}}))
+        Path("controls.tsv").write_text("name\tlabels\npermuted\tpermuted\n")
+        data = Path("data")
+        for stage, *arguments in (
+            ("vision.fetch", "vision.digits.data", data / "official"),
+            (
+                "vision.generate",
+                "vision.digits.data",
+                data / "official",
+                data / "images.safetensors",
+            ),
+            (
+                "vision.train",
+                published.TRAIN,
+                Path("controls.tsv"),
+                data / "images.safetensors",
+                data / "runs",
+            ),
+            ("spectra", data / "runs", data / "spectra.parquet"),
+        ):
+            importlib.import_module(f"stages.{stage}").main(*arguments)
+        published.main(data, data / "spectra.parquet", folder / "work")
+    return folder
+
+
+def table(folder, name):
+    return pd.read_parquet(folder / "published" / "digits_updates" / "tables" / f"{name}.parquet")
+
+
+def weights(folder, which):
+    """The first and the last weights of a run's first seed."""
+    one = open_run(folder / which)
+    return ({name: w[0] for name, w in one.weights(i).items()} for i in (0, -1))
+
+
+def test_the_trained_product_itself_is_measured_beside_its_ends(made):
+    products = table(made, "products")
+    initial, final = weights(made, "data/runs/init_scale=1")
+    W = {
+        "initial": initial["W_V"][1, 0] @ initial["W_O"][1, 0].T,
+        "trained": final["W_V"][1, 0] @ final["W_O"][1, 0].T,
+    }
+    W["update"] = W["trained"] - W["initial"]
+    here = products[(products["data"] == "digits") & (products["init_scale"] == 1)]
+    here = here[(here["matrix"] == "W_VO") & (here["layer"] == 2) & (here["head"] == 1)]
+    here = here[here["seed"] == 0].set_index("of")
+    for of, wanted in W.items():
+        sigma = np.linalg.svd(wanted.double().numpy(), compute_uv=False)
+        numbers = (sigma @ sigma / sigma[0] ** 2, sigma[0], sigma[0])  # 1 of 3 is the middle
+        found = here.loc[of, ["rank", "largest", "middle"]].astype(float)
+        assert tuple(found) == pytest.approx(numbers, rel=1e-4)
+
+
+def test_random_changes_have_the_training_loss_of_the_cut(made):
+    outputs = table(made, "outputs")
+    initial, final = weights(made, "data/runs/init_scale=1")
+    images = read_images(made / "data" / "images.safetensors")
+    train = standardised(images.train_images, images.train_images)
+    of_seed = outputs[outputs["seed"] == 0].set_index(["rank", "kind"])
+    for rank in (1, 2):
+        cut = dict(final)
+        for name in MATRICES:
+            for layer in range(len(final[name])):
+                parts = [one[name][layer].double() for one in (initial, final)]
+                begun, ended = (torch.cat(list(W), 1) if W.ndim == 3 else W for W in parts)
+                U, sigma, Vh = torch.linalg.svd(ended - begun)
+                W = begun + U[:, :rank] * sigma[:rank] @ Vh[:rank]
+                heads = torch.stack(W.chunk(len(parts[0]), 1)) if parts[0].ndim == 3 else W
+                cut[name] = cut[name].clone()
+                cut[name][layer] = heads.float()
+        loss, _ = scored(cut, train, images.train_labels)
+        assert of_seed.loc[(rank, "cut"), "train_loss"] == pytest.approx(loss, rel=1e-4)
+        for kind in ("random", "second random"):
+            row = of_seed.loc[(rank, kind)]
+            assert row["train_loss"] == pytest.approx(loss, rel=0.03)
+            assert row["logits"] > 0
+    scaled = table(made, "scaled")
+    full = scaled[(scaled["kind"] == "learned") & (scaled["times"] == 1) & (scaled["seed"] == 0)]
+    loss, _ = scored(final, train, images.train_labels)
+    assert full["train_loss"].item() == pytest.approx(loss, rel=1e-4)
+
+
+def test_the_same_images_are_learned_in_groups(made):
+    images, groups = (
+        read_images(made / folder / "images.safetensors") for folder in ("data", "work/5")
+    )
+    assert torch.equal(groups.train_images, images.train_images)
+    assert torch.equal(groups.test_labels, images.test_labels.div(2, rounding_mode="floor"))
+    classes = table(made, "classes")
+    kinds = classes.groupby("n_classes")["control"].agg(lambda of: sorted(set(of)))
+    both = ["labels=permuted", "none"]
+    assert kinds.to_dict() == {2: both, 5: ["none"], 10: both}
+    losses = open_run(made / "data/runs/init_scale=1").steps
+    ten = classes[(classes["n_classes"] == 10) & (classes["control"] == "none")]
+    ten = ten[(ten["matrix"] == "W_KQ") & (ten["seed"] == 1)].sort_values("step")
+    wanted = losses[(losses["seed"] == 1) & (losses["step"] > 0)]["test_loss"]
+    np.testing.assert_allclose(ten["test_loss"], wanted, rtol=1e-5)
+
+
+def test_measures_are_ratios_of_what_the_tables_have(made):
+    measures = json.loads((made / "published/digits_updates/measures.json").read_text())
+    products = table(made, "products")
+    rows = products[(products["data"] == "digits") & (products["init_scale"] == 0.5)]
+    rows = rows[(rows["matrix"] == "W_KQ") & (rows["seed"] == 1)]
+    by_head = {of: own["rank"].to_numpy() for of, own in rows.groupby("of", observed=True)}
+    ratio = (by_head["trained"] / by_head["initial"]).mean()
+    found = measures["trained_rank_over_initial_KQ"]["0.5"]
+    assert found["values"][found["cases"].index("1")] == pytest.approx(ratio, rel=1e-5)
+    outputs = table(made, "outputs").set_index(["rank", "kind", "seed"])["logits"]
+    ratio = outputs[2, "cut", 1] / outputs[2, "random", 1]
+    assert measures["logits_2_over_random"]["values"][1] == pytest.approx(ratio, rel=1e-5)
+    classes = table(made, "classes")
+    ends = classes[(classes["step"] == 30) & (classes["matrix"] == "W_VO") & (classes["seed"] == 0)]
+    ends = ends[ends["control"] == "none"].set_index("n_classes")["stable_rank"]
+    found = measures["rank_VO_most_over_fewest"]["values"][0]
+    assert found == pytest.approx(ends[10] / ends[2], rel=1e-5)
+
+
+@pytest.mark.skipif(not (KEPT / "measures.json").exists(), reason="nothing is published")
+def test_what_is_published_is_measured_of_its_tables(tmp_path):
+    names = ("products", "classes", "outputs", "scaled")
+    tables = {name: pd.read_parquet(KEPT / "tables" / f"{name}.parquet") for name in names}
+    published.write_measures(published.measured(tables), tmp_path)
+    taken, kept = (json.loads((at / "measures.json").read_text()) for at in (tmp_path, KEPT))
+    assert taken == {name: one for name, one in kept.items() if name != "setup"}
