@@ -1,11 +1,11 @@
 """Items of a paper, and the claims that answer them.
 
-`stages/FAMILY/claims.yaml` lists a family's runs (a file of measures, a folder of figures, the
-command that makes both), the names of its published ones (folders of `published/`), and its items,
-those of the paper in its order, ours behind them. An item says in one sentence what the paper says,
-or what we ask. Its claims answer it: a claim is one sentence and one bar, judged in one or several
-cases, each a measure. A null stands inside its claim, for the same cases. docs/add_a_family.md
-shows a whole file.
+`stages/FAMILY/claims.yaml` has a family's folder of figures, the command that makes them, its runs
+(a file of measures each), the names of its published runs (folders of `published/`, with figures
+and command of their own), and its items, those of the paper in its order, ours behind them. An item
+says in one sentence what the paper says, or what we ask. Its claims answer it: a claim is one
+sentence and one bar, judged in one or several cases, each a measure. A null stands inside its
+claim, for the same cases. docs/add_a_family.md shows a whole file.
 
 A measure is written `NAME`, or `NAME@SCALE`, `NAME@<=SCALE`, `NAME@>=SCALE` for some of its init
 scales, with `RUN/` before it where it is not of the item's first run.
@@ -147,9 +147,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Family:
-    """The runs of a family, those of the pipeline and the published, and its items by name."""
+    """A family's runs, those of the pipeline and the published, and its items by name."""
 
-    runs: dict[str, Run]
+    figures: str
+    command: str
+    runs: dict[str, str]  # the file of measures of each
     items: dict[str, Item]
     published: list[str] = field(default_factory=list)
 
@@ -157,11 +159,12 @@ class Family:
     def all_runs(self) -> dict[str, Run]:
         """The runs by name; a published one is a folder of that name."""
         folders = {name: f"published/{name}" for name in self.published}
-        published = {
+        return {
+            name: Run(measures, self.figures, self.command) for name, measures in self.runs.items()
+        } | {
             name: Run(f"{folder}/measures.json", f"{folder}/figures")
             for name, folder in folders.items()
         }
-        return self.runs | published
 
     def run_of(self, item: Item, measure: str = "") -> Run:
         """The run of a measure of an item, or of the item."""

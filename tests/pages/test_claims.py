@@ -10,7 +10,9 @@ from lib.pages.claims import read_families, turned
 
 CLAIM = {"statement": "It is so", "bar": "every in [1, 2]", "measure": "rank"}
 FAMILY = {
-    "runs": {"near": {"measures": "m.json", "figures": "plots/a", "command": "dvc repro a"}},
+    "figures": "plots/a",
+    "command": "dvc repro a",
+    "runs": {"near": "m.json"},
     "items": {
         "theorem": {
             "title": "A theorem",
@@ -42,8 +44,8 @@ def changed(place, changes):
 @pytest.mark.parametrize(
     ("place", "changes", "message"),
     [
-        ("claim", {"bar": "every in about 3"}, "line 13: .*wanted an interval such as"),
-        ("claim", {"bar": "all in [0, 1]"}, "line 13: .*bar: wanted every, mean or median"),
+        ("claim", {"bar": "every in about 3"}, "line 12: .*wanted an interval such as"),
+        ("claim", {"bar": "all in [0, 1]"}, "line 12: .*bar: wanted every, mean or median"),
         ("claim", {"bar": "every in [2, 1]"}, r"wanted an interval such as .*, got '\[2, 1\]'"),
         ("claim", {"measure": "a@x"}, "wanted MEASURE, MEASURE@SCALE.* got 'a@x'"),
         ("claim", {"measure": "elsewhere/a"}, r"elsewhere/a: wanted a run of \['near'\]"),
@@ -57,12 +59,12 @@ def changed(place, changes):
             {"null_is": "chance", "null_measure": {"b": "rank"}},
             r"null_measure: wanted \[''\], got \['b'\]",
         ),
-        ("claim", {"colour": "red"}, "line 13: .*unknown key 'colour'"),
-        ("item", {"asks": "Is it so?"}, "line 7: .*what the paper says, or what is asked"),
+        ("claim", {"colour": "red"}, "line 12: .*unknown key 'colour'"),
+        ("item", {"asks": "Is it so?"}, "line 6: .*what the paper says, or what is asked"),
         ("item", {"says": "", "asks": "Is it so?"}, "where: wanted the place in the paper"),
-        ("item", {"run": "far"}, r"line 7: run: wanted one of \['near'\], got 'far'"),
-        ("item", {"figure": ""}, "line 13: one: wanted a figure, of the claim or of its item"),
-        ("item", {"otherwise": "sad"}, "line 7: .*otherwise"),
+        ("item", {"run": "far"}, r"line 6: run: wanted one of \['near'\], got 'far'"),
+        ("item", {"figure": ""}, "line 12: one: wanted a figure, of the claim or of its item"),
+        ("item", {"otherwise": "sad"}, "line 6: .*otherwise"),
         ("item", {"claims": {"One!": CLAIM}}, "wanted a name of small letters"),
     ],
 )
@@ -82,7 +84,7 @@ def test_a_file_without_runs_and_items_is_refused(tmp_path, text):
 
 def test_a_name_is_that_of_one_claim(tmp_path):
     files = [read(tmp_path, FAMILY, name) for name in ("a", "b")]
-    wanted = r"b.claims\.yaml, line 13: one: wanted another name, as .*a.claims\.yaml has it"
+    wanted = r"b.claims\.yaml, line 12: one: wanted another name, as .*a.claims\.yaml has it"
     with pytest.raises(InputError, match=wanted):
         read_families(files)
 

@@ -27,7 +27,8 @@ MEASURES = {
     },
 }
 FAR = {"share": {"cases": ["0"], "values": [0.75]}}
-RUNS = {"near": {"measures": "near.json", "figures": "plots/near", "command": "dvc repro near"}}
+FIGURES = {"figures": "plots/near", "command": "dvc repro near"}
+RUNS = {"near": "near.json"}
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def judged(stage, tmp_path):
     def judge(**items):
         folder = tmp_path / "stages" / "toy"
         folder.mkdir(parents=True, exist_ok=True)
-        said = {"runs": RUNS, "published": ["far"], "items": items}
+        said = {**FIGURES, "runs": RUNS, "published": ["far"], "items": items}
         (folder / "claims.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
         (tmp_path / "near.json").write_text(json.dumps(MEASURES))
         far = tmp_path / "published" / "far"
@@ -256,7 +257,7 @@ def test_measures_of_another_family_are_refused(judged, monkeypatch):
 
 
 def test_a_run_whose_measures_no_stage_makes_is_refused_by_its_line(judged, monkeypatch):
-    monkeypatch.setitem(RUNS, "gpu", RUNS["near"] | {"measures": "gpu.json"})
-    wanted = r"claims\.yaml, line 6: wanted a file that a stage makes, one of .*; got gpu"
+    monkeypatch.setitem(RUNS, "gpu", "gpu.json")
+    wanted = r"claims\.yaml, line 5: wanted a file that a stage makes, one of .*; got gpu"
     with pytest.raises(InputError, match=wanted):
         judged(t=item(a=claim("every in [0, 1]", "few")))
