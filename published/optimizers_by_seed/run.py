@@ -24,7 +24,7 @@ from lib.files.files import write_files
 from lib.files.params import read_cases, read_params
 from lib.files.tables import compact, pick, write_json, write_measures, write_table
 from lib.gradual_rank.figures.optimizers import color_of, listed, seeds
-from lib.pages.style import READ_WIDTH, as_svg
+from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
@@ -77,16 +77,21 @@ def measures(noisy: pd.DataFrame, longer: pd.DataFrame, orders: pd.DataFrame) ->
     gd = pick(noisy, optimizer="gd")
     groups = {"free": ~gd["stuck"], "stuck": gd["stuck"]}
     found: dict[str, pd.Series] = {}
-    setup: dict[str, float | str] = {"n_seeds": N_SEEDS, "n_ordered": N_ORDERED, "longer": LONGER}
+    setup = {"n_seeds": N_SEEDS, "n_ordered": N_ORDERED, "longer": LONGER}
     for name in listed(noisy["optimizer"]):
         own = pick(noisy, optimizer=name)
-        setup[f"n_stuck_{name}"] = int(own["stuck"].sum())
+        found[f"{name}_n_stuck"] = pd.Series({f"of {N_SEEDS} seeds": own["stuck"].sum()})
         found[f"{name}_over_gd"] = own["best_test_loss"] / gd["best_test_loss"]
         for group, chosen in groups.items():
             found[f"{name}_over_gd_{group}"] = found[f"{name}_over_gd"][chosen]
         for group, chosen in (("free", ~own["stuck"]), ("stuck", own["stuck"])):
             found[f"{name}_best_test_{group}"] = own.loc[chosen, "best_test_loss"]
         found[f"{name}_order"] = pick(orders, optimizer=name)["order"]
+    for group, chosen in (("free", ~noisy["stuck"]), ("stuck", noisy["stuck"])):
+        trainings = noisy[chosen].assign(name="seed " + noisy["seed"].astype(str))
+        trainings["name"] += ", " + trainings["optimizer"].astype(str)
+        for column in ("cosine_KQ", "cosine_VO"):
+            found[f"{column}_{group}"] = trainings.set_index("name")[column]
     for group, chosen in groups.items():
         for column in ("cosine_KQ_half", "cosine_KQ", "cosine_VO", "wait"):
             found[f"gd_{column}_{group}"] = gd.loc[chosen, column]
@@ -96,7 +101,7 @@ def measures(noisy: pd.DataFrame, longer: pd.DataFrame, orders: pd.DataFrame) ->
 
 
 def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame) -> Figure:
-    """Losses by optimiser, a point a seed; what the keys have learned at half of the loss; orders.
+    """Losses by optimiser, a point a seed; how near the keys are to the teacher's; orders.
 
     A cross is a seed in which gradient descent is stuck.
     """
@@ -121,12 +126,13 @@ def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame) -> Figure:
         rows = own[own["optimizer"] == name]
         for stuck, marker in ((False, "o"), (True, "^")):
             chosen = rows[rows["stuck"] == stuck]
-            x = chosen["cosine_KQ_half"]
+            x = chosen["cosine_KQ"]
             keys.plot(x, chosen["best_test_loss"], marker, color=color_of(name), ms=4)
     for marker, label in (("o", "not stuck"), ("^", "stuck")):
         keys.plot([], [], marker, color="black", ms=4, label=label)
     keys.legend(loc="lower left", fontsize=7.5)
-    keys.set(yscale="log", xlabel="cosine of the keys at half of the loss", ylabel="best test loss")
+    keys.set(yscale="log", ylabel="best test loss")
+    keys.set_xlabel(f"cosine of {MATRIX_NAMES['W_KQ']} with the teacher's")
     seeds(order, orders, names, "order", marker="o", label="")
     order.axhline(0, color="black", lw=0.8)
     order.set(ylabel="order: 1 largest first, −1 smallest first", ylim=(-1.05, 1.05))

@@ -132,7 +132,7 @@ def test_measures_tell_the_seeds_in_which_descent_is_stuck_from_others(folder):
     table = pd.read_parquet(folder / "tables" / "noisy.parquet")
     gd, muon = (table[table["optimizer"] == name].set_index("seed") for name in ("gd", "muon"))
     measures = json.loads((folder / "measures.json").read_text())
-    assert measures["setup"]["n_stuck_gd"] == gd["stuck"].sum()
+    assert measures["gd_n_stuck"]["values"] == [gd["stuck"].sum()]
     ratios = muon["best_test_loss"] / gd["best_test_loss"]
     for group, chosen in (("stuck", gd["stuck"]), ("free", ~gd["stuck"])):
         found = measures[f"muon_over_gd_{group}"]
