@@ -118,10 +118,9 @@ def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame) -> Figure:
         seeds(axes, own[free], names, column, marker="o", label="others")
         seeds(axes, own[~free], names, column, marker="x", label="descent is stuck")
         axes.axhline(1, color="black", lw=0.8)
-        axes.set_yscale("log")
     excess.set(ylabel="last training loss / the teacher's")
-    ratio.set(ylabel="best test loss / gradient descent's")
-    ratio.legend(loc="upper left", fontsize=7.5)
+    ratio.set(ylabel="best test loss / gradient descent's", yscale="log")
+    ratio.legend(loc="lower right", fontsize=7.5)
     for name in names:
         rows = own[own["optimizer"] == name]
         for stuck, marker in ((False, "o"), (True, "^")):
