@@ -95,7 +95,8 @@ def descended(seed, n_steps):
         cosine(W_K @ W_Q.T, teacher_of(seed)[0]),
         cosine(W_V @ W_O.T, teacher_of(seed)[1]),
     ]
-    return float(loss), float((Y - clean).square().mean() / Y.square().mean()), cosines
+    of_teacher = (Y - clean).square().mean() / Y.square().mean()
+    return loss.item(), of_teacher.item(), cosines
 
 
 def cosine(A, B):
