@@ -1,0 +1,160 @@
+"""Optimisers seed by seed: `python -m published.optimizers_by_seed.run`.
+
+The trainings of the section `gradual_rank.optimizers` on seeds that no bar was chosen on and no
+stage has: under noise, on 24 of them, and for the order on many tokens, on 12. A
+training is stuck where its last loss is above the teacher's on the same noisy targets: a better
+minimum is known. Gradient descent goes on from there for five times as long.
+
+Tables, a figure, measures and where they come from are kept beside this program; claims and report
+read them. Five minutes of one CPU core; an interrupted run goes on.
+"""
+
+import platform
+import time
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lib.files.files import write_files
+from lib.files.params import read_cases, read_params
+from lib.files.tables import compact, pick, write_json, write_measures, write_table
+from lib.gradual_rank.figures.optimizers import color_of, listed, seeds
+from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg
+from lib.training.devices import use_threads
+from lib.work.cells import joined, spread_cells
+from lib.work.command import run
+from published.optimizers_by_seed.trainings import follow, ordered
+from stages.gradual_rank.optimizers import Head, Optimizer, Optimizers
+from tools.publish import PACKAGES, commit
+
+FIRST_SEED = 9
+N_SEEDS = 24
+N_ORDERED = 12
+LONGER = 5
+OUT = Path("published/optimizers_by_seed")
+COMMAND = "python -m published.optimizers_by_seed.run"
+
+
+def main(
+    table: Path = Path("stages/gradual_rank/optimizers.tsv"), *, first_seed: int = FIRST_SEED
+) -> None:
+    use_threads(1)
+    begun = time.monotonic()
+    params = replace(read_params("gradual_rank.optimizers", Optimizers), first_seed=first_seed)
+    sizes = read_params("gradual_rank.full_weights", Head, part=True)
+    cases = read_cases(table, Optimizer)
+    noisy = compute("noisy", follow, replace(params, n_seeds=N_SEEDS), sizes, cases)
+    stuck = noisy[(noisy["optimizer"] == "gd") & noisy["stuck"]]
+    on = [
+        compute("on", follow, replace(params, first_seed=seed, n_seeds=1), sizes, cases[:1], LONGER)
+        for seed in stuck["seed"].tolist()
+    ]
+    orders = compute("orders", ordered, replace(params, n_seeds=N_ORDERED), sizes, cases)
+    write_table(compact(noisy), OUT / "tables" / "noisy.parquet")
+    write_table(compact(orders), OUT / "tables" / "orders.parquet")
+    longer = pd.concat(on).set_index("seed") if on else noisy[:0]
+    measured, setup = measures(noisy, longer, orders)
+    write_measures(measured, OUT, setup, headlines=["muon_over_gd"])
+    figure = as_svg(lambda: by_seed(noisy, orders))
+    write_files(OUT / "figures", {"optimizers-by-seed.svg": figure})
+    hours = (time.monotonic() - begun) / 3600
+    write_json(provenance(params, sizes, cases, hours), OUT / "provenance.json")
+
+
+def compute(name: str, cell: Any, params: Optimizers, sizes: Head, cases: Any, *more: Any) -> Any:
+    """A table of every optimiser's."""
+    jobs = [(cell, params, sizes, case, *more) for case in cases]
+    return joined(spread_cells({"": jobs}, label=name, unit="optimiser")[""], "rows")
+
+
+def measures(noisy: pd.DataFrame, longer: pd.DataFrame, orders: pd.DataFrame) -> tuple[Any, Any]:
+    """What claims judge, by seed, and what their sentences name."""
+    gd = pick(noisy, optimizer="gd")
+    groups = {"free": ~gd["stuck"], "stuck": gd["stuck"]}
+    found: dict[str, pd.Series] = {}
+    setup = {"n_seeds": N_SEEDS, "n_ordered": N_ORDERED, "longer": LONGER}
+    for name in listed(noisy["optimizer"]):
+        own = pick(noisy, optimizer=name)
+        found[f"{name}_n_stuck"] = pd.Series({f"of {N_SEEDS} seeds": own["stuck"].sum()})
+        found[f"{name}_over_gd"] = own["best_test_loss"] / gd["best_test_loss"]
+        for group, chosen in groups.items():
+            found[f"{name}_over_gd_{group}"] = found[f"{name}_over_gd"][chosen]
+        for group, chosen in (("free", ~own["stuck"]), ("stuck", own["stuck"])):
+            found[f"{name}_best_test_{group}"] = own.loc[chosen, "best_test_loss"]
+        found[f"{name}_order"] = pick(orders, optimizer=name)["order"]
+    for group, chosen in (("free", ~noisy["stuck"]), ("stuck", noisy["stuck"])):
+        trainings = noisy[chosen].assign(name="seed " + noisy["seed"].astype(str))
+        trainings["name"] += ", " + trainings["optimizer"].astype(str)
+        for column in ("cosine_KQ", "cosine_VO"):
+            found[f"{column}_{group}"] = trainings.set_index("name")[column]
+    for group, chosen in groups.items():
+        for column in ("cosine_KQ_half", "cosine_KQ", "cosine_VO", "wait"):
+            found[f"gd_{column}_{group}"] = gd.loc[chosen, column]
+    found["gd_excess_stuck"] = (gd["loss"] / gd["teacher_loss"])[gd["stuck"]]
+    found["gd_excess_longer"] = longer["loss"] / longer["teacher_loss"]
+    return {name: values for name, values in found.items() if len(values)}, setup
+
+
+def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame) -> Figure:
+    """Losses by optimiser, a point a seed; how near the keys are to the teacher's; orders.
+
+    A cross is a seed in which gradient descent is stuck.
+    """
+    figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 4.2))
+    (excess, ratio, keys, order) = panels
+    names = listed(noisy["optimizer"])
+    gd = pick(noisy, optimizer="gd")
+    own = noisy.assign(
+        excess=noisy["loss"] / noisy["teacher_loss"],
+        ratio=noisy["best_test_loss"] / gd["best_test_loss"].loc[noisy["seed"]].to_numpy(),
+    )
+    free = own["seed"].isin(gd.index[~gd["stuck"]])
+    for axes, column in ((excess, "excess"), (ratio, "ratio")):
+        seeds(axes, own[free], names, column, marker="o", label="others")
+        seeds(axes, own[~free], names, column, marker="x", label="descent is stuck")
+        axes.axhline(1, color="black", lw=0.8)
+    excess.set(ylabel="last training loss / the teacher's")
+    ratio.set(ylabel="best test loss / gradient descent's", yscale="log")
+    ratio.legend(loc="lower right", fontsize=7.5)
+    for name in names:
+        rows = own[own["optimizer"] == name]
+        for stuck, marker in ((False, "o"), (True, "^")):
+            chosen = rows[rows["stuck"] == stuck]
+            x = chosen["cosine_KQ"]
+            keys.plot(x, chosen["best_test_loss"], marker, color=color_of(name), ms=4)
+    for marker, label in (("o", "not stuck"), ("^", "stuck")):
+        keys.plot([], [], marker, color="black", ms=4, label=label)
+    keys.legend(loc="lower left", fontsize=7.5)
+    keys.set(yscale="log", ylabel="best test loss")
+    keys.set_xlabel(f"cosine of {MATRIX_NAMES['W_KQ']} with the teacher's")
+    seeds(order, orders, names, "order", marker="o", label="")
+    order.axhline(0, color="black", lw=0.8)
+    order.set(ylabel="order: 1 largest first, −1 smallest first", ylim=(-1.05, 1.05))
+    return figure
+
+
+def provenance(params: Optimizers, sizes: Head, cases: Any, hours: float) -> dict[str, Any]:
+    """Where the numbers come from."""
+    versions = {name: version(name) for name in PACKAGES}
+    return {
+        "device": f"CPU, {platform.machine()}",
+        "commit": commit(),
+        "versions": {"python": platform.python_version()} | versions,
+        "seeds": list(replace(params, n_seeds=N_SEEDS).seeds),
+        "params": {
+            "optimizers": asdict(params),
+            "full_weights": asdict(sizes),
+            "cases": [asdict(case) for case in cases],
+        },
+        "command": COMMAND,
+        "wall_hours": hours,
+    }
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,160 @@
+"""The published optimisers seed by seed: rows beside those of the stage and of plain softmax heads,
+measures by hand.
+"""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from published.optimizers_by_seed import run as published
+from published.optimizers_by_seed import trainings
+from stages.gradual_rank import optimizers
+from tests.stages.made import generator
+
+D = 3
+N_LOOKS = 1000  # more than there are steps
+PARAMS = {
+    "n_seeds": 1,
+    "first_seed": 5,
+    "log10_init_scales": [-1, -2],
+    "n_samples": 6,
+    "teacher_rank": 2,
+    "significant": 0.05,
+    "few_samples": [1],
+    "few_log10_init_scale": -1,
+    "noisy_samples": 3,
+    "noise": 0.5,
+    "noisy_longer": 2,
+    "n_test": 4,
+}
+TABLE = """name\trule\tlearning_rate\tn_steps\trescaled_end\tannealed
+gd\tslopes\t0.3\t60\t2\t0
+muon\tpolar_factors\t0.02\t30\t0\t0.5
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What is published of small heads."""
+    at = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(at)
+        patch.delenv("DVC_ROOT", raising=False)
+        patch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
+        patch.setattr(published, "N_SEEDS", 6)
+        patch.setattr(trainings, "N_LOOKS", N_LOOKS)
+        patch.setattr(published, "N_ORDERED", 2)
+        head = {"d_model": D, "seq_len": 4, "threshold": 0.04}
+        sections = {"gradual_rank": {"optimizers": PARAMS, "full_weights": head}}
+        (at / "params.yaml").write_text(yaml.safe_dump(sections))
+        (at / "optimizers.tsv").write_text(TABLE)
+        published.main(at / "optimizers.tsv", first_seed=20)
+    return at / "published" / "optimizers_by_seed"
+
+
+def output(X, W_KQ, W_VO):
+    return torch.softmax(X @ W_KQ @ X.mT, -1) @ X @ W_VO
+
+
+def four(seed, purpose):
+    return torch.randn(4, D, D, generator=generator(seed, purpose), dtype=torch.float64)
+
+
+def teacher_of(seed):
+    W_K, W_Q, W_V, W_O = (w[:, :2] for w in four(seed, "full teacher"))
+    return W_K @ W_Q.T / math.sqrt(D * 2), W_V @ W_O.T / math.sqrt(D * 2)
+
+
+def descended(seed, n_steps):
+    """The last loss of gradient descent by autograd, the teacher's on the same targets, and the
+    cosines, all by their definitions.
+    """
+    X = torch.randn(3, 4, D, generator=generator(seed, "tokens"), dtype=torch.float64)
+    clean = output(X, *teacher_of(seed))
+    noise = torch.randn(X.shape, generator=generator(seed, "noise"), dtype=torch.float64)
+    Y = clean + 0.5 * clean.std() * noise
+    W = (0.1 * four(seed, "full start")).requires_grad_()
+    half = math.nan
+    for _ in range(n_steps + 1):
+        W_K, W_Q, W_V, W_O = W
+        loss = (output(X, W_K @ W_Q.T, W_V @ W_O.T) - Y).square().mean() / Y.square().mean()
+        if math.isnan(half) and loss <= 0.5:
+            half = cosine(W_K @ W_Q.T, teacher_of(seed)[0])
+        last = W.detach().clone()
+        (G,) = torch.autograd.grad(loss * Y.square().mean(), W)
+        with torch.no_grad():
+            W -= 0.3 * G
+    W_K, W_Q, W_V, W_O = last
+    cosines = [
+        half,
+        cosine(W_K @ W_Q.T, teacher_of(seed)[0]),
+        cosine(W_V @ W_O.T, teacher_of(seed)[1]),
+    ]
+    of_teacher = (Y - clean).square().mean() / Y.square().mean()
+    return loss.item(), of_teacher.item(), cosines
+
+
+def cosine(A, B):
+    a, b = (W.detach().numpy().ravel() for W in (A, B))
+    return float(a @ b / math.sqrt((a @ a) * (b @ b)))
+
+
+def test_rows_are_those_of_the_stage_and_of_autograd(folder, monkeypatch):
+    monkeypatch.setattr(optimizers, "N_LOOKS", N_LOOKS)
+    table = pd.read_parquet(folder / "tables" / "noisy.parquet")
+    assert len(table) == 12
+    params = optimizers.Optimizers(**PARAMS | {"first_seed": 20, "n_seeds": 6})
+    sizes = optimizers.Head(seq_len=4, d_model=D, threshold=0.04)
+    case = optimizers.Optimizer("gd", "slopes", 0.3, 60, 2, 0)
+    wanted = optimizers.train_on_few(params, sizes, case, 3, 0.5)["few"]
+    own = table[table["optimizer"] == "gd"].reset_index()
+    for column in ("best_test_loss", "last_test_loss"):
+        np.testing.assert_allclose(own[column], wanted[column], rtol=1e-5)
+    n_steps = 2 * (60 + math.ceil(2 * math.log(10) / 0.3))
+    for row in own[:2].to_dict("records"):
+        loss, of_teacher, cosines = descended(row["seed"], n_steps)
+        assert row["loss"] == pytest.approx(loss, rel=1e-5)
+        assert row["teacher_loss"] == pytest.approx(of_teacher, rel=1e-5)
+        assert row["stuck"] == (loss > of_teacher)
+        names = ("cosine_KQ_half", "cosine_KQ", "cosine_VO")
+        assert [row[name] for name in names] == pytest.approx(cosines, rel=1e-4, nan_ok=True)
+    assert 0 < own["stuck"].sum() < 6
+    assert sorted(file.name for file in (folder / "figures").iterdir()) == [
+        "optimizers-by-seed.svg"
+    ]
+
+
+def test_measures_tell_the_seeds_in_which_descent_is_stuck_from_others(folder):
+    table = pd.read_parquet(folder / "tables" / "noisy.parquet")
+    gd, muon = (table[table["optimizer"] == name].set_index("seed") for name in ("gd", "muon"))
+    measures = json.loads((folder / "measures.json").read_text())
+    assert measures["gd_n_stuck"]["values"] == [gd["stuck"].sum()]
+    ratios = muon["best_test_loss"] / gd["best_test_loss"]
+    for group, chosen in (("stuck", gd["stuck"]), ("free", ~gd["stuck"])):
+        found = measures[f"muon_over_gd_{group}"]
+        assert found["cases"] == [str(seed) for seed in gd.index[chosen]]
+        np.testing.assert_allclose(found["values"], ratios[chosen], rtol=1e-5)
+    longer = measures["gd_excess_longer"]
+    assert longer["cases"] == measures["gd_excess_stuck"]["cases"]
+    assert (np.array(longer["values"]) < measures["gd_excess_stuck"]["values"]).all()
+    orders = pd.read_parquet(folder / "tables" / "orders.parquet")
+    own = orders[orders["optimizer"] == "muon"]
+    np.testing.assert_allclose(measures["muon_order"]["values"], own["order"], rtol=1e-5)
+    assert json.loads((folder / "provenance.json").read_text())["seeds"] == list(range(20, 26))
+
+
+def test_the_growth_that_is_left_is_that_outside_what_has_risen():
+    turned = torch.linalg.qr(torch.randn(2, D, D, generator=generator(0), dtype=torch.float64))[0]
+    U, V = turned
+    W = U @ torch.diag(torch.tensor([2.0, 0.5, 1e-5], dtype=torch.float64)) @ V.T
+    G = U @ torch.diag(torch.tensor([9.0, 7.0, 0.25], dtype=torch.float64)) @ V.T
+    risen = U @ torch.diag(torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64)) @ V.T
+    found = trainings.growth_left(torch.stack([W, risen])[:, None], torch.stack([G, G])[:, None])
+    assert found.tolist() == pytest.approx([0.25])
+    all_risen = torch.stack([risen, risen])[:, None]
+    assert trainings.growth_left(all_risen, torch.stack([G, G])[:, None]).tolist() == [0]
