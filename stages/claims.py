@@ -165,7 +165,7 @@ class Said:
             answer = item.otherwise if item.says else words[2]
         else:
             answer = words[1] if limits else words[0]
-        said = {key: getattr(item, key) for key in ("title", "where", "proof")}
+        said = {key: getattr(item, key) for key in ("title", "proof")}
         said |= {key: self.filled(getattr(item, key)) for key in ("says", "asks")}
         said |= {"headline": self.filled(item.headline)} if item.headline and run_of else {}
         said |= {"answer": answer, "limits": " ".join(_sentence(one) for one in limits)}

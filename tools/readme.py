@@ -64,9 +64,8 @@ def section(family: str, items: list[dict[str, Any]], claims: Named) -> str:
     """The items of one family, each with its claims."""
     lines = [f"## {family}: {counted(items)}"]
     for item in items:
-        where = f" ({item['where']})" if "where" in item else ""
         said = item.get("says") or item.get("asks")
-        lines += ["", f"**{item['title']}**{where}: *{item['answer']}*. {said}"]
+        lines += ["", f"**{item['title']}**: *{item['answer']}*. {said}"]
         if "limits" in item:
             lines[-1] += f" Limits: {item['limits']}"
         if item["claims"]:

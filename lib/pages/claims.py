@@ -64,7 +64,7 @@ class Claim:
     stood: Literal["before", "after"] = "after"  # whether the bar stood before the first run
     null_is: str = ""  # in words
     null_measure: str | dict[str, str] = ""  # of all cases, or by case
-    units: str = ".*"  # of a value's name, what names the task, base or seed that it depends on
+    units: str = "[^,]*"  # of a value's name, what names the task, base or seed that it depends on
     figure: str = ""
     outcome: OUTCOMES | None = None  # where it does not hold
     why: str = ""
@@ -126,10 +126,9 @@ class Item:
     comes out; they, and claims that fail beside the first, are said with the answer.
     """
 
-    title: str
+    title: str  # begins with the place in the paper
     says: str = ""  # the paper
     asks: str = ""  # ours
-    where: str = ""  # in the paper, where the title does not say it
     run: str = ""  # the run of its measures and figures, without one the first
     limits: str = ""
     otherwise: Literal["not reproduced", "contradicted"] = "not reproduced"
@@ -141,8 +140,6 @@ class Item:
     def __post_init__(self) -> None:
         if bool(self.says) == bool(self.asks):
             raise ValueError("wanted what the paper says, or what is asked, got both or none")
-        if self.where and self.asks:
-            raise ValueError("where: wanted the place in the paper of what it says, and no other")
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,7 @@ def reported(folder: Path) -> Path:
     drawn = {"family": "any", "figure": str(FIGURES / "a.svg")}
     claim = {**texts, **drawn, "item": "any.one", "holds": None, "n": 0}
     (folder / "claims.json").write_text(json.dumps({"one": claim}))
-    said = dict.fromkeys(
-        ("title", "says", "where", "limits", "number", "null", "proof", "measured"), TEXT
-    )
+    said = dict.fromkeys(("title", "says", "limits", "number", "null", "proof", "measured"), TEXT)
     item = {**said, **drawn, "answer": "not tested", "claims": ["one"]}
     (folder / "items.json").write_text(json.dumps({"any.one": item}))
     (folder / "any").mkdir()

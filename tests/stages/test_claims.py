@@ -56,7 +56,7 @@ def judged(stage, tmp_path):
 
 def item(**claims):
     """An item of a paper with these claims."""
-    shown = {"title": "A theorem", "says": "It is so.", "where": "theorem 1", "figure": "a"}
+    shown = {"title": "A theorem", "says": "It is so.", "figure": "a"}
     return shown | {"claims": claims}
 
 

@@ -65,7 +65,6 @@ ITEMS = {
         "family": "toy",
         "title": "A theorem & <more>",
         "says": "It is <so>.",
-        "where": "theorem 1",
         "answer": "reproduced with limits",
         "limits": "Only <here>.",
         "number": "1.23 (1 to 2; n = 2)",
@@ -151,7 +150,7 @@ def items_of(text):
 def test_every_item_says_its_answer_its_number_and_its_null(report):
     found = {name: plain(summary) for name, (summary, _) in items_of(report()).items()}
     assert found == {
-        "toy.t": "A theorem & <more> reproduced with limits theorem 1 It is <so>. "
+        "toy.t": "A theorem & <more> reproduced with limits It is <so>. "
         "1.23 (1 to 2; n = 2) null: 9 (chance) The first & <claim>. Only <here>. "
         "On seeds that set no bar: "
         "not reproduced 7",

@@ -7,7 +7,6 @@ ITEMS = {
         "family": "b",
         "title": "Theorem 1",
         "says": "It is so.",
-        "where": "theorem 1",
         "answer": "reproduced with limits",
         "limits": "In part.",
         "figure": "plots/b/1.svg",
@@ -64,7 +63,7 @@ CLAIMS = {
 }
 SECTIONS = r"""## b: 1 reproduced with limits
 
-**Theorem 1** (theorem 1): *reproduced with limits*. It is so. Limits: In part.
+**Theorem 1**: *reproduced with limits*. It is so. Limits: In part.
 
 | claim | number | null | bar | |
 |---|---|---|---|---|
