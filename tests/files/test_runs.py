@@ -137,7 +137,7 @@ def test_the_order_of_names_means_nothing(written, tmp_path):
 @pytest.mark.parametrize("name", FILES)
 def test_a_run_with_a_flipped_bit_is_refused(folder, name):
     data = (folder / name).read_bytes()
-    step = 1 if name == "SHA256SUMS" else 61
+    step = 5 if name == "SHA256SUMS" else 61
     for position in range(0, len(data), step):
         flipped = bytearray(data)
         flipped[position] ^= 1 << position % 7
