@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import threading
 import time
 from importlib.util import find_spec
@@ -17,11 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from lib.files.files import InputError
-from lib.work import ray_workers
 from lib.work.compute import spread
 from lib.work.errors import StoppedError
-from tests.pipeline.alone import declared_files, run_alone
+from tests.pipeline.alone import declared_files
 from tests.pipeline.project import PYTHON, ROOT, contents, different_stages, environment
 
 pytestmark = [
@@ -89,27 +86,6 @@ def test_results_are_in_order_and_computed_by_several_workers_in_the_folder_of_t
     assert {text.split("\n")[1] for text in workers} == {str(Path.cwd())}
 
 
-def test_the_bar_counts_jobs(cluster, capfd):
-    by_ray(os.getpid, [()] * 3)
-    assert "3/3" in capfd.readouterr().err
-
-
-def test_what_is_large_goes_through_the_shared_folder_and_not_through_ray(cluster, monkeypatch):
-    import ray
-
-    given, got = [], []
-    parcel, get = ray_workers._parcel, ray.get
-    monkeypatch.setattr(
-        ray_workers, "_parcel", lambda *job: [given.append(parcel(*job)), given[-1]][1]
-    )
-    monkeypatch.setattr(ray, "get", lambda reference: [got.append(get(reference)), got[-1]][1])
-    made = by_ray(bytes.replace, [(bytes(1 << 20), b"x", b"y")] * 6)
-    assert made == [bytes(1 << 20)] * 6
-    assert len(given) == len(got) == 6
-    assert {type(sent) for sent in given + got} == {type(Path())}
-    assert list(Path(".dvc/tmp/scratch/ray").iterdir()) == []
-
-
 def test_the_error_of_a_job_is_raised_once_and_not_tried_again(cluster):
     with pytest.raises(FileExistsError, match="there"):
         by_ray(os.mkdir, [("there",), ("there",)])
@@ -152,67 +128,6 @@ def test_a_node_that_is_removed_in_the_middle_costs_its_jobs_another_try(cluster
     assert found == [0, 1, 2]
     assert sum(len(path.read_text().split()) for path in Path().glob("begun-*")) == 4
     assert "lost its worker, and is tried again" in capfd.readouterr().err
-
-
-def test_a_node_with_other_vector_instructions_is_refused_unless_that_is_allowed(
-    cluster, more, monkeypatch
-):
-    more(env_vars={"ATEN_CPU_CAPABILITY": "default"})
-    jobs = [("sleep 2; echo done",)] * 3
-    with pytest.raises(
-        InputError,
-        match=r"wanted a machine that gives the same bits .*, got vector instructions DEFAULT",
-    ):
-        by_ray(subprocess.getoutput, jobs)
-    monkeypatch.setenv("LAB_MIXED_CPUS", "1")
-    assert by_ray(subprocess.getoutput, jobs) == ["done"] * 3
-
-
-def test_a_node_without_the_shared_folder_is_refused(cluster, tmp_path, monkeypatch):
-    shared = tmp_path / "project"
-    shared.mkdir()
-    ray = Path(sys.executable).with_name("ray")
-    node = (
-        f"{ray} start --address={cluster.address} --num-cpus=1 --object-store-memory={MEMORY} "
-        "--block"
-    )
-    hidden = f"mount -t tmpfs none {shlex.quote(str(shared))}"
-    if subprocess.run(
-        ["unshare", "--mount", "sh", "-c", hidden], capture_output=True, check=False
-    ).returncode:
-        pytest.skip("this user may not mount a file system of its own")
-    monkeypatch.chdir(shared)
-    command = [
-        "unshare",
-        "--mount",
-        "--fork",
-        "--pid",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-c",
-        f"{hidden} && {node}",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as third:
-        try:
-            wait_for_cpus(3)
-            with pytest.raises(
-                InputError,
-                match=r"wanted a file system that all machines share at .*, got one without",
-            ):
-                by_ray(subprocess.getoutput, [("sleep 5",)] * 3)
-        finally:
-            third.kill()
-    wait_for_cpus(2)
-
-
-def wait_for_cpus(n):
-    import ray
-
-    end = time.monotonic() + 60
-    while sum(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]) != n:
-        assert time.monotonic() < end, ray.nodes()
-        time.sleep(0.5)
 
 
 def spreading():
@@ -267,16 +182,3 @@ def test_every_stage_that_spreads_its_work_makes_the_bytes_of_this_machine(
         wanted, made = contents(tiny_pipeline.folder, outs), contents(tmp_path / stage.name, outs)
         assert sorted(made) == sorted(wanted), stage.name
         assert [name for name in wanted if made[name] != wanted[name]] == [], stage.name
-
-
-def test_a_stage_of_its_own_makes_the_bytes_of_this_machine(
-    cluster, tiny_pipeline, tmp_path, monkeypatch
-):
-    """Whose functions and results are of `__main__`, here and in the workers."""
-    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == "gradual_rank_full_weights"]
-    declared_files(stage, tiny_pipeline.folder, tmp_path / "alone")
-    done = run_alone(stage, tmp_path / "alone", tmp_path / "scratch")
-    assert done.returncode == 0, done.stderr
-    assert went_to_the_cluster(tmp_path / "scratch")
-    outs = [out.path for out in stage.outs]
-    assert contents(tmp_path / "alone", outs) == contents(tiny_pipeline.folder, outs)

@@ -46,10 +46,6 @@ def test_what_was_saved_is_loaded_bit_for_bit(scratch, tensors):
     assert note == {"step": 7}
 
 
-def test_what_was_never_saved_is_none(scratch):
-    assert scratch.load("checkpoint-1") is None
-
-
 def test_names_are_sorted_and_may_be_dropped(scratch, tensors):
     for name in ("b-2", "a-1", "b-1"):
         scratch.save(name, tensors, {})
