@@ -83,20 +83,6 @@ def misdrawn(found: list[Picture], width: int) -> list[Picture]:
     ]
 
 
-INKED = """all => all.map(image => {
-    const canvas = Object.assign(document.createElement("canvas"), {width: 400, height: 300});
-    const context = canvas.getContext("2d");
-    context.drawImage(image, 0, 0, 400, 300);
-    const data = context.getImageData(0, 0, 400, 300).data;
-    return new Set(Array.from({length: data.length / 4}, (_, i) => data.slice(4 * i, 4 * i + 4).join())).size;
-})"""
-
-
-def n_colours(view: Any, selector: str) -> list[int]:
-    """How many colours the pixels of each image have; one if it is blank."""
-    return view.eval_on_selector_all(selector, INKED)
-
-
 TEXTS = """() => {
     const paper = e => {
         while (e && getComputedStyle(e).backgroundColor === "rgba(0, 0, 0, 0)") e = e.parentElement;

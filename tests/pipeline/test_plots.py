@@ -32,6 +32,7 @@ def test_the_template_asks_for_nothing_from_outside(template):
     assert "{scripts}" not in text, "there DVC would put the addresses of its scripts"
     outside_of_scripts = re.sub(r"(?s)<script>.*?</script>", "", text)
     assert re.findall(r"""<script|(?:src|href)="(?!data:)""", outside_of_scripts) == []
+    assert "Content-Security-Policy\" content=\"default-src 'none'; " in outside_of_scripts
 
 
 @pytest.mark.slow
