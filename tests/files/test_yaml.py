@@ -22,8 +22,8 @@ def test_no_number_or_truth_is_read_otherwise_than_dvc_reads_it(file, text):
     assert repr(found) in (repr(serialize.load_yaml(str(file))["x"]), repr(text))
 
 
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcde", "bcdef", strict=True)
 )
 DEEP = "more than 50 values that lie in one another"
 

@@ -49,53 +49,39 @@ def test_of_equal_magnitudes_exactly_as_many_go_as_the_rate_says_the_first_first
     assert {rate: len(gone) for rate, gone in removed.items()} == {r: round(8 * r) for r in RATES}
 
 
-def test_weights_are_removed_or_what_was_added_to_them_is_taken_back():
-    base = {"a": torch.tensor([[4.0, -1.0], [0.5, 3.0]]), "b": torch.tensor([2.0, -5.0])}
-    added = {"a": torch.tensor([[0.1, -0.4], [0.3, 0.2]]), "b": torch.tensor([-0.6, 0.5])}
-    tuned = {name: base[name] + added[name] for name in base}
-    states = [
-        (what, rate, dict(weights))
-        for what, rate, weights in pruned_states(
-            base, tuned, [0.0, 0.5], lambda what: torch.Generator().manual_seed(len(what))
-        )
-    ]
-    kinds = ["weights, smallest first", "updates, smallest first", "updates, at random"]
-    assert [(what, rate) for what, rate, _ in states] == [
-        (what, rate) for what in kinds for rate in (0.0, 0.5)
-    ]
-    for _, _, weights in states[::2]:
-        for name, weight in weights.items():
-            torch.testing.assert_close(weight, tuned[name])
-    weights, updates, random = (state for _, _, state in states[1::2])
-    torch.testing.assert_close(weights["a"], torch.tensor([[4.1, 0.0], [0.0, 3.2]]))
-    torch.testing.assert_close(weights["b"], torch.tensor([0.0, -4.5]))
-    torch.testing.assert_close(updates["a"], torch.tensor([[4.0, -1.4], [0.5, 3.0]]))
-    torch.testing.assert_close(updates["b"], tuned["b"])
-    back = torch.cat([(random[name] == base[name]).flatten() for name in base])
-    assert back.sum() == 3
-    torch.testing.assert_close(random["b"], torch.where(back[4:], base["b"], tuned["b"]))
+def flat(tensors):
+    return torch.cat([tensor.flatten() for tensor in tensors.values()])
 
 
-def test_entries_of_many_tensors_are_ranked_together_as_one(matrices, monkeypatch):
-    """Of magnitudes that are often equal, too: the first of them go."""
+@pytest.mark.parametrize("digits", [4, 1000], ids=["often equal", "distinct"])
+def test_weights_are_removed_or_what_was_added_to_them_is_taken_back(matrices, digits, monkeypatch):
+    """Ranked together, whatever the tensor; of equal ones the first go."""
     monkeypatch.setattr(pruning, "PART", 7)
-    tuned = {name: (8 * W).round() / 8 for name, W in matrices.items()}
-    base = {name: torch.zeros_like(W) for name, W in tuned.items()}
-    states = pruned_states(base, tuned, RATES, lambda _: generator(2))
-    wanted = magnitude_masks(tuned, RATES)
-    smallest = [one for one in states if "smallest" in one[0]]
-    for (_, rate, weights), (of, masks) in zip(smallest, [*wanted] * 2, strict=False):
-        assert rate == of
-        found = dict(weights)
-        for name, mask in masks.items():
-            assert torch.equal(found[name], tuned[name] * mask)
-
-
-def test_a_rate_or_a_weight_that_makes_no_sense_is_refused(matrices):
-    with pytest.raises(ValueError, match=r"rate must lie in 0..1, got \[1.5\]"):
-        list(magnitude_masks(matrices, [1.5]))
-    with pytest.raises(ValueError, match="wanted finite weights"):
-        list(magnitude_masks({"a": torch.tensor([1.0, torch.nan])}, [0.5]))
+    base = {name: (digits * W).round() / digits for name, W in matrices.items()}
+    draw = generator(5)
+    tuned = {
+        name: W + (digits * torch.randn(W.shape, generator=draw)).round() / digits
+        for name, W in base.items()
+    }
+    ends = {"weights, smallest first": torch.zeros(827), "updates, at random": flat(base)}
+    ends["updates, smallest first"] = flat(base)
+    ranked = {"weights, smallest first": tuned}
+    ranked["updates, smallest first"] = {name: tuned[name] - base[name] for name in base}
+    found = []
+    for what, rate, weights in pruned_states(base, tuned, RATES, lambda what: generator(len(what))):
+        found.append((what, rate))
+        left = flat(dict(weights))
+        kept = left == flat(tuned)
+        torch.testing.assert_close(left, torch.where(kept, flat(tuned), ends[what]))
+        if what in ranked:
+            ((_, masks),) = magnitude_masks(ranked[what], [rate])
+            wanted = torch.where(flat(masks), flat(tuned), ends[what])
+            torch.testing.assert_close(left, wanted)
+        else:
+            moved = int((flat(tuned) != flat(base)).sum())
+            assert abs(int((~kept).sum()) - rate * moved) < 40
+    kinds = ["weights, smallest first", "updates, smallest first", "updates, at random"]
+    assert found == [(what, rate) for what in kinds for rate in RATES]
 
 
 def test_units_are_ordered_within_their_layer():

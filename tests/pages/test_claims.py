@@ -9,18 +9,18 @@ from lib.files.files import InputError
 from lib.pages.claims import read_families, turned
 
 CLAIM = {"statement": "It is so", "bar": "every in [1, 2]", "measure": "rank"}
-FAMILY = {
-    "runs": {"near": {"measures": "m.json", "figures": "plots/a", "command": "dvc repro a"}},
-    "items": {
-        "theorem": {
-            "title": "A theorem",
-            "says": "It is so.",
-            "where": "theorem 1",
-            "figure": "a",
-            "claims": {"one": CLAIM},
-        }
-    },
-}
+FAMILY = yaml.safe_load("""
+runs:
+  near: {command: dvc repro a, figures: plots/a, measures: m.json}
+items:
+  theorem:
+    title: A theorem
+    says: It is so.
+    where: theorem 1
+    figure: a
+    claims:
+      one: {bar: 'every in [1, 2]', measure: rank, statement: It is so}
+""")
 
 
 def read(folder, family, name="toy"):

@@ -10,27 +10,26 @@ import yaml
 
 from lib.files.files import InputError
 
-MEASURES = {
-    "setup": {"d": 8, "scale": 0.01, "law": "zipf"},
-    "error": {"cases": list("012345"), "values": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]},
-    "null_error": {"cases": list("543210"), "values": [7.0, 6.5, 6.0, 5.5, 5.0, 4.5]},
-    "few": {"cases": ["0", "1"], "values": [1.0, 2.0]},
-    "null_few": {"cases": ["0", "1", "2"], "values": [1.5, 1.5, 9.0]},
-    "one": {"cases": ["all"], "values": [0.125]},
-    "grouped": {"cases": ["a 1", "a 2", "b 1"], "values": [1.0, 3.0, 4.0]},
-    "few_of_a": {"cases": ["a 7", "a 8"], "values": [1.0, 2.0]},
-    "gap": {"cases": ["0", "1"], "values": [1.5, None]},
-    "empty": {"cases": [], "values": []},
-    "scaled": {
-        "1e-4": {"cases": ["0", "1"], "values": [0.5, 0.25]},
-        "1e-8": {"cases": ["0", "1"], "values": [-2.0, 0.5]},
-    },
-}
+MEASURES = yaml.safe_load("""
+setup: {d: 8, law: zipf, scale: 0.01}
+error: {cases: ['0', '1', '2', '3', '4', '5'], values: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
+null_error: {cases: ['5', '4', '3', '2', '1', '0'], values: [7.0, 6.5, 6.0, 5.5, 5.0, 4.5]}
+few: {cases: ['0', '1'], values: [1.0, 2.0]}
+null_few: {cases: ['0', '1', '2'], values: [1.5, 1.5, 9.0]}
+one: {cases: [all], values: [0.125]}
+grouped: {cases: [a 1, a 2, b 1], values: [1.0, 3.0, 4.0]}
+few_of_a: {cases: [a 7, a 8], values: [1.0, 2.0]}
+gap: {cases: ['0', '1'], values: [1.5, null]}
+empty: {cases: [], values: []}
+scaled:
+  1e-4: {cases: ['0', '1'], values: [0.5, 0.25]}
+  1e-8: {cases: ['0', '1'], values: [-2.0, 0.5]}
+""")
 FAR = {"share": {"cases": ["0"], "values": [0.75]}}
-RUNS = {
-    "near": {"measures": "near.json", "figures": "plots/near", "command": "dvc repro near"},
-    "far": {"measures": "far.json", "figures": "plots/far", "command": "make far"},
-}
+RUNS = yaml.safe_load("""
+near: {command: dvc repro near, figures: plots/near, measures: near.json}
+far: {command: make far, figures: plots/far, measures: far.json}
+""")
 
 
 @pytest.fixture

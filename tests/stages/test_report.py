@@ -60,52 +60,52 @@ CLAIMS["one"]["null"] = {
     "n": 6,
     "beats": True,
 }
-ITEMS = {
-    "toy.t": {
-        "family": "toy",
-        "title": "A theorem & <more>",
-        "says": "It is <so>.",
-        "where": "theorem 1",
-        "answer": "reproduced with limits",
-        "limits": "Only <here>.",
-        "number": "1.23 (1 to 2; n = 2)",
-        "null": "9 (chance)",
-        "measured": "The first & <claim>.",
-        "figure": FIGURES[0],
-        "claims": ["one", "two", "three"],
-    },
-    "toy.q": {
-        "family": "toy",
-        "title": "A question",
-        "asks": "Is it?",
-        "answer": "yes",
-        "figure": FIGURES[3],
-        "claims": ["far"],
-    },
-    "toy.u": {"family": "toy", "title": "Untested", "says": "So.", "answer": "not tested"},
-}
+ITEMS = yaml.safe_load("""
+toy.t:
+  family: toy
+  title: A theorem & <more>
+  says: It is <so>.
+  where: theorem 1
+  answer: reproduced with limits
+  limits: Only <here>.
+  number: 1.23 (1 to 2; n = 2)
+  'null': 9 (chance)
+  measured: The first & <claim>.
+  figure: plots/toy/figures/a.svg
+  claims: [one, two, three]
+toy.q:
+  family: toy
+  title: A question
+  asks: Is it?
+  answer: 'yes'
+  figure: published/long/figures/p.svg
+  claims: [far]
+toy.u: {answer: not tested, family: toy, says: So., title: Untested}
+""")
 ITEMS["toy.u"]["claims"] = []
-SAID = {
-    "title": "Toys & <co>",
-    "source": "a paper",
-    "why": "we <look>",
-    "unsaid": "much",
-    "figures": {
-        "a": {"title": "First & <last>", "caption": "See <a>.", "of": "figure 2"},
-        "b": {"title": "Second", "caption": "See b."},
-        "p": {"title": "Third", "caption": "See p."},
-        "gone": {"title": "Not drawn", "caption": "Nothing."},
-    },
-}
+SAID = yaml.safe_load("""
+title: Toys & <co>
+source: a paper
+why: we <look>
+unsaid: much
+figures:
+  a: {caption: See <a>., of: figure 2, title: First & <last>}
+  b: {caption: See b., title: Second}
+  p: {caption: See p., title: Third}
+  gone: {caption: Nothing., title: Not drawn}
+""")
 PROVENANCE = {"device": "a <GPU>", "wall_hours": 0.123, "commit": "0123456789abcdef"}
 PROVENANCE |= {"command": "dvc 'x'", "versions": {"torch": "2"}, "params": {"rate": 0.5}}
 
 
-UNSEEN = {
-    "claims": {"one": {"holds": False, "value": 7.0}},
-    "items": {"toy.t": {"answer": "not reproduced", "number": "7"}, "toy.q": {"answer": "yes"}},
-    "provenance": {"seeds_from": 9000, "commit": "abcdef0123456", "offsets": [70, 9000]},
-}
+UNSEEN = yaml.safe_load("""
+claims:
+  one: {holds: false, value: 7.0}
+items:
+  toy.t: {answer: not reproduced, number: '7'}
+  toy.q: {answer: 'yes'}
+provenance: {commit: abcdef0123456, offsets: [70, 9000], seeds_from: 9000}
+""")
 
 
 @pytest.fixture

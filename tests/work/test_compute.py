@@ -25,6 +25,7 @@ from lib.files.files import InputError
 from lib.matrices.spectra import singular_values
 from lib.training.devices import generator, use_threads
 from lib.work.cluster import cluster
+from lib.work.command import run
 from lib.work.compute import n_parallel, spread, spread_by_name
 from lib.work.errors import StoppedError
 from lib.work.machines import machine
@@ -98,10 +99,8 @@ def test_any_number_of_processes_gives_the_bits_of_none_in_order(matrices, n_thr
         wanted = [singular_values(W) for W in matrices]
         for n_processes in (1, 2):
             found = list(spread_quietly(singular_values, jobs, n_processes, n_threads))
-            assert len(found) == len(matrices)
-            assert all(
-                torch.equal(sigma, other) for sigma, other in zip(found, wanted, strict=True)
-            )
+            assert len(found) == len(wanted)
+            assert all(map(torch.equal, found, wanted))
     finally:
         use_threads(1)
 
@@ -129,9 +128,7 @@ def test_a_worker_computes_after_threads_have_computed_here(matrices):
         found = list(spread_quietly(product_and_slope, [(W,) for W in matrices], 2))
     finally:
         use_threads(1)
-    assert all(
-        torch.equal(slope, product_and_slope(W)) for slope, W in zip(found, matrices, strict=True)
-    )
+    assert all(map(torch.equal, found, map(product_and_slope, matrices)))
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -163,33 +160,14 @@ def test_a_worker_that_is_killed_is_an_error_that_says_by_what(signum, why):
         list(spread_quietly(signal.raise_signal, [(signum,), (signum,)], 2))
 
 
-STAGE = """
-import os
-from lib.work.command import run
-from lib.work.compute import spread
+def test_a_stage_whose_worker_dies_ends_with_one_line(monkeypatch):
+    def main() -> None:
+        list(spread_quietly(os._exit, [(3,), (3,)], 2))
 
-def main() -> None:
-    list(spread(os.abort, [(), ()], n_processes=2, label="toy"))
-
-if __name__ == "__main__":
-    run(main)
-"""
-
-
-def stage_says(tmp_path, *command):
-    """What the stage of one dead worker says when it ends badly, but for its progress bar."""
-    (tmp_path / "stage.py").write_text(STAGE)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAB_WORKERS": "local"}
-    how = {"env": environment, "capture_output": True, "text": True, "check": False}
-    done = subprocess.run([*command, sys.executable, tmp_path / "stage.py"], **how)
-    assert done.returncode != 0
-    return [line for line in done.stderr.splitlines() if line and not line.startswith("toy: ")]
-
-
-def test_a_stage_whose_worker_dies_ends_with_one_line(tmp_path):
-    [line] = stage_says(tmp_path)
-    assert line.startswith("error: toy: a worker process died: process ")
-    assert line.endswith("was ended by SIGABRT, a fault in compiled code (a package, or memory)")
+    monkeypatch.setattr(sys, "argv", ["stage"])
+    died = r"^error: toy: a worker process died: process \d+ ended with exit code 3"
+    with pytest.raises(SystemExit, match=died):
+        run(main)
 
 
 @pytest.mark.parametrize(
