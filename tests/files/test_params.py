@@ -88,45 +88,44 @@ def test_a_section_is_read_as_it_is_written(read):
     )
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("steps: 10", "steps: '10'", ".steps: wanted a whole number, got '10'"),
-        ("steps: 10", "steps: 10.0", ".steps: wanted a whole number, got 10.0"),
-        ("steps: 10", "steps: true", ".steps: wanted a whole number, got True"),
-        ("steps: 10", "steps: 0", ".steps: wanted a number in [1, 1e9], got 0"),
-        ("steps: 10", "steps: 1000000001", ".steps: wanted a number in [1, 1e9], got 1000000001"),
-        ("rate: 1e-4", "rate: '1e-4'", ".rate: wanted a number, got '1e-4'"),
-        ("rate: 1e-4", "rate: 0", ".rate: wanted a number in (0, 1e9], got 0"),
-        ("rate: 1e-4", "rate: .nan", ".rate: wanted a finite number, got nan"),
-        ("rate: 1e-4", f"rate: 1{'0' * 400}", ".rate: wanted a finite number, got 1000"),
-        ("share: 1", "share: 1.5", ".share: wanted a number in [0, 1], got 1.5"),
-        ("- 1", "- 4294967296", ".seeds[1]: wanted a number in [0, 4294967295], got 4294967296"),
-        ("- 1", "- 3", ".seeds: wanted distinct values, got [3, 3]"),
-        ("\n      - 3\n      - 1", " 3", ".seeds: wanted a list, got 3"),
-        ("rule: adam", "rule: Adam", ".rule: wanted one of 'adam' or 'sgd', got 'Adam'"),
-        ("fast: true", "fast: 1", ".fast: wanted true or false, got 1"),
-        ("name: a toy", "name: 7", ".name: wanted a text, got 7"),
-        ("name: a toy", "name: 2024-01-01", ".name: wanted a text, a number, or true or false"),
-        ("gain: -.5", "loss: 1", ".heads[0]: unknown key 'loss', wanted ['gain', 'width']"),
-        ("{width: 3}", "{wide: 3}", ".widths.any: unknown key 'wide', wanted ['gain', 'width']"),
-        ("{width: 3}", "{width: 0}", ".widths.any.width: wanted a number in [1, 1e9], got 0"),
-        ("any: {width: 3}", "- 3", ".widths: wanted a section of keys, got [3]"),
-        ("any: {width: 3}", "7: {width: 3}", ".widths: wanted keys that are texts, got the key 7"),
-        ("    fast: true\n", "", ": missing key 'fast', got ['head', 'heads', "),
-        ("head:\n      width: 2", "head: 2", ".head: wanted a section of keys, got 2"),
-        (
-            "fast: true",
-            "limit: 2\n    fast: true",
-            "limit: wanted at most the rate 0.0001, got 2.0",
-        ),
-        ("fast: true", "limit: a\n    fast: true", ".limit: wanted a number, got 'a'"),
-        ("  train:", "  tain:", "wanted the section toy.train, got ['tain'] at toy"),
-        ("toy:", "toi:", "wanted the section toy.train, got ['toi'] at the top level"),
-        ("fast: true", "fast: true\n    fast: true", 'line 11: found duplicate key "fast"'),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_its_key(read, old, new, message):
+# What is written in place of what, and what is then said.
+REFUSED = r"""
+steps: 10  →  steps: '10'        →  .steps: wanted a whole number, got '10'
+steps: 10  →  steps: 10.0        →  .steps: wanted a whole number, got 10.0
+steps: 10  →  steps: true        →  .steps: wanted a whole number, got True
+steps: 10  →  steps: 0           →  .steps: wanted a number in [1, 1e9], got 0
+steps: 10  →  steps: 1000000001  →  .steps: wanted a number in [1, 1e9], got 1000000001
+rate: 1e-4  →  rate: '1e-4'  →  .rate: wanted a number, got '1e-4'
+rate: 1e-4  →  rate: 0       →  .rate: wanted a number in (0, 1e9], got 0
+rate: 1e-4  →  rate: .nan    →  .rate: wanted a finite number, got nan
+rate: 1e-4  →  rate: {huge}  →  .rate: wanted a finite number, got 1000
+share: 1  →  share: 1.5  →  .share: wanted a number in [0, 1], got 1.5
+- 1  →  - 4294967296  →  .seeds[1]: wanted a number in [0, 4294967295], got 4294967296
+- 1  →  - 3           →  .seeds: wanted distinct values, got [3, 3]
+seeds:\n      - 3\n      - 1  →  seeds: 3  →  .seeds: wanted a list, got 3
+rule: adam  →  rule: Adam  →  .rule: wanted one of 'adam' or 'sgd', got 'Adam'
+fast: true  →  fast: 1  →  .fast: wanted true or false, got 1
+name: a toy  →  name: 7           →  .name: wanted a text, got 7
+name: a toy  →  name: 2024-01-01  →  .name: wanted a text, a number, or true or false
+gain: -.5  →  loss: 1  →  .heads[0]: unknown key 'loss', wanted ['gain', 'width']
+{width: 3}  →  {wide: 3}   →  .widths.any: unknown key 'wide', wanted ['gain', 'width']
+{width: 3}  →  {width: 0}  →  .widths.any.width: wanted a number in [1, 1e9], got 0
+any: {width: 3}  →  - 3            →  .widths: wanted a section of keys, got [3]
+any: {width: 3}  →  7: {width: 3}  →  .widths: wanted keys that are texts, got the key 7
+\n    fast: true  →  →  : missing key 'fast', got ['head', 'heads',
+head:\n      width: 2  →  head: 2  →  .head: wanted a section of keys, got 2
+fast: true  →  fast: true\n    limit: 2  →  : limit: wanted at most the rate 0.0001, got 2.0
+fast: true  →  fast: true\n    limit: a  →  .limit: wanted a number, got 'a'
+fast: true  →  fast: true\n    fast: true  →  line 11: found duplicate key "fast"
+  train:  →  tain:  →  wanted the section toy.train, got ['tain'] at toy
+toy:  →  toi:  →  wanted the section toy.train, got ['toi'] at the top level
+"""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_what_does_not_fit_is_refused_by_its_key(read, line):
+    line = line.replace(r"\n", "\n").replace("{huge}", f"1{'0' * 400}")
+    old, new, message = (part.strip(" ") for part in line.split("→"))
     assert GOOD.count(old) == 1
     said = f"toy.train{message}" if message[0] in ".:" else message
     with pytest.raises(InputError, match=r"params\.yaml: .*" + re.escape(said)):

@@ -16,6 +16,8 @@ import pytest
 
 from tests.pipeline.project import PYTHON, ROOT
 
+# A program that is run here may have been imported before.
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 NAMES = (
     "REV",
     "TO",
@@ -130,7 +132,7 @@ def started(monkeypatch, tool, **variables):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", [tool])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_module(f"tools.{tool}", run_name="__main__")
+        runpy.run_module(f"tools.{tool}", run_name="__main__", alter_sys=True)
     return ended.value.code
 
 
@@ -139,7 +141,6 @@ def test_publish_takes_what_make_was_given_from_the_environment(monkeypatch, cap
     assert "argument hours: invalid float value: 'soon'" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
 @pytest.mark.parametrize(
     ("tool", "wanted"),
     [
