@@ -8,7 +8,6 @@ import yaml
 from lib.files.files import InputError
 from lib.pages.claims import read_families, turned
 
-CLAIM = {"statement": "It is so", "bar": "every in [1, 2]", "measure": "rank"}
 FAMILY = yaml.safe_load("""
 runs:
   near: {command: dvc repro a, figures: plots/a, measures: m.json}
@@ -39,36 +38,35 @@ def changed(place, changes):
     return family
 
 
-@pytest.mark.parametrize(
-    ("place", "changes", "message"),
-    [
-        ("claim", {"bar": "every in about 3"}, "line 13: .*wanted an interval such as"),
-        ("claim", {"bar": "all in [0, 1]"}, "line 13: .*bar: wanted every, mean or median"),
-        ("claim", {"bar": "every in [2, 1]"}, r"wanted an interval such as .*, got '\[2, 1\]'"),
-        ("claim", {"measure": "a@x"}, "wanted MEASURE, MEASURE@SCALE.* got 'a@x'"),
-        ("claim", {"measure": "elsewhere/a"}, r"elsewhere/a: wanted a run of \['near'\]"),
-        ("claim", {"cases": {"a": "rank"}}, "wanted a measure, or cases .*, got both or none"),
-        ("claim", {"null_is": "chance"}, "wanted null_is, in words, and null_measure"),
-        ("claim", {"outcome": "finding"}, "wanted outcome and why, or none"),
-        ("claim", {"outcome": "sad", "why": "so"}, "outcome"),
-        ("claim", {"figure": "a from b"}, "figure: wanted NAME, or NAME, from TABLE.COLUMN"),
-        (
-            "claim",
-            {"null_is": "chance", "null_measure": {"b": "rank"}},
-            r"null_measure: wanted \[''\], got \['b'\]",
-        ),
-        ("claim", {"colour": "red"}, "line 13: .*unknown key 'colour'"),
-        ("item", {"asks": "Is it so?"}, "line 7: .*what the paper says, or what is asked"),
-        ("item", {"where": ""}, "where: wanted the place in the paper"),
-        ("item", {"run": "far"}, r"line 7: run: wanted one of \['near'\], got 'far'"),
-        ("item", {"figure": ""}, "line 13: one: wanted a figure, of the claim or of its item"),
-        ("item", {"otherwise": "sad"}, "line 7: .*otherwise"),
-        ("item", {"claims": {"One!": CLAIM}}, "wanted a name of small letters"),
-    ],
-)
-def test_what_is_no_item_or_claim_is_refused_by_its_line(tmp_path, place, changes, message):
+# What of a claim or of an item is other, and what is then said.
+REFUSED = r"""
+claim: {bar: every in about 3}                     →  line 13: .*wanted an interval such as
+claim: {bar: 'all in [0, 1]'}                      →  line 13: .*bar: wanted every, mean or median
+claim: {bar: 'every in [2, 1]'}                    →  wanted an interval such as .*, got '\[2, 1\]'
+claim: {measure: a@x}                              →  wanted MEASURE, MEASURE@SCALE.* got 'a@x'
+claim: {measure: elsewhere/a}                      →  elsewhere/a: wanted a run of \['near'\]
+claim: {cases: {a: rank}}                          →  wanted a measure, or cases .*, got both or none
+claim: {null_is: chance}                           →  wanted null_is, in words, and null_measure
+claim: {outcome: finding}                          →  wanted outcome and why, or none
+claim: {outcome: sad, why: so}                     →  outcome
+claim: {figure: a from b}                          →  figure: wanted NAME, or NAME, from TABLE.COLUMN
+claim: {null_is: chance, null_measure: {b: rank}}  →  null_measure: wanted \[''\], got \['b'\]
+claim: {colour: red}                               →  line 13: .*unknown key 'colour'
+item: {asks: 'Is it so?'}                          →  line 7: .*what the paper says, or what is asked
+item: {where: ''}                                  →  where: wanted the place in the paper
+item: {run: far}                                   →  line 7: run: wanted one of \['near'\], got 'far'
+item: {figure: ''}                                 →  line 13: one: wanted a figure, of the claim or of its item
+item: {otherwise: sad}                             →  line 7: .*otherwise
+item: {claims: {One!: {statement: a, bar: 'every in [1, 2]', measure: rank}}}  →  wanted a name of small letters
+"""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_what_is_no_item_or_claim_is_refused_by_its_line(tmp_path, line):
+    text, _, message = line.partition("→")
+    [(place, changes)] = yaml.safe_load(text).items()
     file = read(tmp_path, changed(place, changes))
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message.strip()):
         read_families([file])
 
 

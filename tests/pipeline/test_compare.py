@@ -159,25 +159,27 @@ def test_a_commit_that_is_not_there_is_refused(project, tmp_path):
         main("nowhere", "", tmp_path / "compare.html", project)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "spread", "changed"),
-    [
-        (1.0, 1.2, 0.1, True),
-        (1.2, 1.0, 0.1, True),
-        (1.0, 1.05, 0.1, False),
-        (1.0, 1.5, 0.5, False),  # as much as the spread
-        (1000.0, 1002.0, 5.0, False),  # beyond a thousandth alone
-        (1000.0, 1000.5, 0.1, False),  # beyond the spread alone
-        (1000.0, 1002.0, 0.1, True),
-        (-1.0, -1.0009, 0.0, False),
-        (-1.0, -1.002, 0.0, True),
-        (0.0, 1e-9, 0.0, True),
-        (1e-13, 9e-13, 0.0, False),  # residuals
-        (0.0, 9e-11, 0.0, False),
-    ],
-)
-def test_a_change_is_one_beyond_both_the_spread_and_a_thousandth(old, new, spread, changed):
-    assert differs(old, new, spread) is changed
+# Before, after, their spread, and what is said.
+CHANGES = """
+1       1.2      0.1   changed
+1.2     1        0.1   changed
+1       1.05     0.1   same
+1       1.5      0.5   same
+1000    1002     5     same
+1000    1000.5   0.1   same
+1000    1002     0.1   changed
+-1      -1.0009  0     same
+-1      -1.002   0     changed
+0       1e-09    0     changed
+1e-13   9e-13    0     same
+0       9e-11    0     same
+"""
+
+
+@pytest.mark.parametrize("line", CHANGES.strip().splitlines())
+def test_a_change_is_one_beyond_both_the_spread_and_a_thousandth(line):
+    *numbers, said = line.split()
+    assert differs(*map(float, numbers)) is (said == "changed")
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.1, 0.5), (0.5, 0.1)])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from lib.files.files import InputError
@@ -35,27 +36,29 @@ def put(where, tensors):
     save_file(tensors, f"{where}/model.safetensors", {"format": "pt"})
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"text": "missing.txt"}, r"TEXT: .*No such file"),
-        ({"base": "nowhere"}, "nowhere: wanted a checkpoint with a config.json, got none"),
-        ({"modules_to_save": "all"}, "MODULES_TO_SAVE: wanted yes or no, got all"),
-        ({"ranks": "5"}, "RANKS: wanted equal or mixed, got 5"),
-        ({"eval": "no_such_program --fast"}, "EVAL: wanted a program that .*, got no_such_program"),
-        ({"eval": "'open"}, "EVAL: wanted a command, got 'open: No closing quotation"),
-        ({"tuned": "base"}, "base: wanted a checkpoint tuned from the base, got the base itself"),
-        ({"tuned": "nowhere"}, "nowhere: wanted a checkpoint, or a folder of them, got no config"),
-        ({"text": "short.txt"}, r"TEXT: short.txt: wanted 24 samples .*, got 6"),
-        ({"tuned": "copy"}, "copy: wanted weights that differ from the base's, got none that does"),
-        ({"out": "my.txt"}, "OUT: wanted a folder, got the file my.txt"),
-    ],
-)
-def test_what_is_wrong_is_said_by_its_name(folder, given, message):
+# What is given, and what is then said.
+REFUSED = r"""
+text: missing.txt             →  TEXT: .*No such file
+base: nowhere                 →  nowhere: wanted a checkpoint with a config.json, got none
+modules_to_save: all          →  MODULES_TO_SAVE: wanted yes or no, got all
+ranks: '5'                    →  RANKS: wanted equal or mixed, got 5
+eval: no_such_program --fast  →  EVAL: wanted a program that .*, got no_such_program
+eval: '''open'                →  EVAL: wanted a command, got 'open: No closing quotation
+tuned: base                   →  base: wanted a checkpoint tuned from the base, got the base itself
+tuned: nowhere                →  nowhere: wanted a checkpoint, or a folder of them, got no config
+text: short.txt               →  TEXT: short.txt: wanted 24 samples .*, got 6
+tuned: copy                   →  copy: wanted weights that differ from the base's, got none
+out: my.txt                   →  OUT: wanted a folder, got the file my.txt
+"""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_what_is_wrong_is_said_by_its_name(folder, line):
+    given, _, message = line.partition("→")
     Path("short.txt").write_bytes(TEXT[:100])
     shutil.copytree("base", "copy")
-    with pytest.raises(InputError, match=message):
-        run(**given)
+    with pytest.raises(InputError, match=message.strip()):
+        run(**yaml.load(given, yaml.BaseLoader))
 
 
 def windows(n=32):
