@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -72,73 +74,55 @@ def alive(pid: int) -> bool:
         return False
 
 
-def end(parent: subprocess.Popen, stage: int) -> None:
-    if alive(stage):
-        os.kill(stage, signal.SIGKILL)
-    parent.kill()
-    parent.communicate()
-
-
-def test_a_stage_whose_dvc_is_killed_while_it_imports_ends(importing):
-    parent, stage = start(importing, DVC_ROOT="here")
+@contextmanager
+def started(importing: Path, *arguments, **variables) -> Iterator[tuple[subprocess.Popen, int]]:
+    """As `start`; nothing is left of it."""
+    parent, stage = start(importing, *arguments, **variables)
     try:
-        assert until(importing.exists, 60)
-        parent.kill()
-        assert until(lambda: not alive(stage), 2)
+        yield parent, stage
     finally:
-        end(parent, stage)
+        if alive(stage):
+            os.kill(stage, signal.SIGKILL)
+        parent.kill()
+        parent.communicate()
 
 
-def test_a_stage_whose_shell_stays_between_it_and_its_dvc_ends(importing):
-    parent, shell = start(importing, f"{STAGE.removeprefix('exec ')}; true", DVC_ROOT="here")
-    try:
-        assert until(importing.exists, 60)
-        [stage] = psutil.Process(shell).children()
-        parent.kill()
-        assert until(lambda: not alive(stage.pid), 2)
-        assert until(lambda: not alive(shell), 2)
-    finally:
-        end(parent, shell)
+BESIDE = f"{STAGE.removeprefix('exec ')}; true"  # the shell stays beside its command
+WATCHED = """
+from lib.work import signals
+signals.kill_with_parent = lambda: None
+signals.end_with_parent()
+import torch
+"""
 
 
 @pytest.mark.parametrize(
-    "shell", [f"sleep 1; {STAGE}", f"sleep 1; {STAGE.removeprefix('exec ')}; true"]
+    "shell",
+    [STAGE, BESIDE, f"exec {sys.executable} -c '{WATCHED}'"],
+    ids=["alone", "beside a shell", "where the kernel does not tell, a thread looks"],
 )
+def test_a_stage_whose_dvc_is_killed_while_it_imports_ends(importing, shell):
+    with started(importing, shell, DVC_ROOT="here") as (parent, stage):
+        assert until(importing.exists, 60)
+        below = psutil.Process(stage).children()
+        parent.kill()
+        for process in (stage, *(child.pid for child in below)):
+            assert until(lambda process=process: not alive(process), 5)
+
+
+@pytest.mark.parametrize("shell", [f"sleep 1; {STAGE}", f"sleep 1; {BESIDE}"])
 def test_a_stage_whose_dvc_is_gone_before_it_begins_does_not_begin(shell, importing):
-    parent, started = start(importing, shell, waits=0, DVC_ROOT="here")
-    try:
+    with started(importing, shell, 0, DVC_ROOT="here") as (parent, stage):
         parent.wait(10)
-        assert until(lambda: not alive(started), 10)
+        assert until(lambda: not alive(stage), 10)
         assert not importing.exists()
-    finally:
-        end(parent, started)
 
 
 def test_a_stage_that_a_person_started_goes_on_without_its_shell(importing):
-    parent, stage = start(importing)
-    try:
+    with started(importing) as (parent, stage):
         assert until(importing.exists, 60)
         parent.kill()
         assert not until(lambda: not alive(stage), 1)
-    finally:
-        end(parent, stage)
-
-
-def test_where_the_kernel_does_not_tell_a_thread_looks(importing, tmp_path):
-    script = tmp_path / "watched.py"
-    lines = [
-        "from lib.work import signals",
-        "signals.kill_with_parent = lambda: None",
-        "signals.end_with_parent()",
-    ]
-    script.write_text("\n".join([*lines, "import torch"]))
-    parent, child = start(importing, f"exec {sys.executable} {script}")
-    try:
-        assert until(importing.exists, 60)
-        parent.kill()
-        assert until(lambda: not alive(child), 5)
-    finally:
-        end(parent, child)
 
 
 @pytest.mark.parametrize(
@@ -155,20 +139,18 @@ def test_a_process_that_is_none_of_these_is_a_parent():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "shell", ["/bin/sh", "/bin/bash"]
-)  # Debian's sh stays beside its command, bash does not
 def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(
-    shell, tiny_pipeline, tmp_path
+    tiny_pipeline, tmp_path
 ):
     [stage] = [
         stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"
     ]
-    for moment in range(10):
+    for moment in range(6):
         project = not_yet_run(tiny_pipeline.folder, tmp_path / f"project-{moment}", stage)
+        shell = ("/bin/sh", "/bin/bash")[moment % 2]  # bash hands its process over, sh may not
         with Reproduction(project, stage, SHELL=shell) as work:
             work.until(lambda _, work=work: "Running stage" in work.said)
-            time.sleep(0.1 + 2.9 * moment / 9)
+            time.sleep(0.1 + 2.9 * moment / 5)
             if not work.find("dvc"):
                 continue
             work.kill("dvc")

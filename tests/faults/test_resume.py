@@ -5,86 +5,66 @@ SIGKILL goes to the whole process group of the stage, in the moment in which its
 whole.
 """
 
+import os
+import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lib.work.compute import available_cores
 from tests.faults.harness import keeps_cells
-from tests.pipeline.alone import declared_files, run_alone
-from tests.pipeline.project import contents, different_stages, environment
-
-pytestmark = pytest.mark.slow
+from tests.pipeline.alone import declared_files, run_loaded
+from tests.pipeline.project import contents, different_stages
 
 NAMES = [stage.name for stage in different_stages() if keeps_cells(stage)]
-WHOLE = ("done-*.safetensors", "[0-9a-f]" * 24 + "-*.safetensors")  # a cell, or a value of `kept`
-CUT_OFF = str(Path(__file__).parent / "cut_off")
+QUICK = "low_rank_sparse_adapt"
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != QUICK]
+WHOLE = re.compile(r"(done|[0-9a-f]{24})-[0-9a-f]{24}\.safetensors")  # a cell, or a kept value
 
 
-def finished(scratch: Path) -> dict[Path, int]:
+def killed_at_the_first_cell() -> None:
+    replace = os.replace
+
+    def replaced(source, target):
+        replace(source, target)
+        if WHOLE.fullmatch(Path(target).name):
+            os.killpg(0, signal.SIGKILL)
+
+    os.replace = replaced
+
+
+def finished(cells: Path) -> dict[Path, int]:
     """When each cell of scratch was finished."""
-    found = [
-        file
-        for pattern in WHOLE
-        for file in (scratch / ".dvc" / "tmp" / "scratch").glob(f"*/*/{pattern}")
-    ]
+    found = [file for file in cells.glob("*/*/*") if WHOLE.fullmatch(file.name)]
     return {file: file.stat().st_mtime_ns for file in found}
 
 
-def begun(scratch: Path) -> set[Path]:
-    """The cells that were begun: their folders."""
-    return {
-        folder for folder in (scratch / ".dvc" / "tmp" / "scratch").glob("*/*") if folder.is_dir()
-    }
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups to kill")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [QUICK, *SLOW])
 def test_a_killed_stage_computes_again_only_what_was_in_flight(name, tiny_pipeline, tmp_path):
     [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
-    folder, scratch = tmp_path / "alone", tmp_path / "scratch"
+    folder = tmp_path / "alone"
+    cells = tmp_path / "scratch" / ".dvc" / "tmp" / "scratch"
     declared_files(stage, tiny_pipeline.folder, folder)
-    variables = environment(
-        folder, DVC_ROOT=str(scratch), PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=CUT_OFF
-    )
-    killed = subprocess.run(
-        stage.cmd,
-        shell=True,
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, (
-        f"it ended before its first cell did:\n{killed.stderr}"
-    )
-    before = finished(scratch)
-    in_flight = begun(scratch) - {file.parent for file in before}
+    code, said = run_loaded(stage, folder, tmp_path / "scratch", killed_at_the_first_cell)
+    assert code == -signal.SIGKILL, f"it ended before its first cell did:\n{said}"
+    before = finished(cells)
+    begun = {cell for cell in cells.glob("*/*") if cell.is_dir()}
+    in_flight = begun - {file.parent for file in before}
     assert len(before) >= 1
     assert len(in_flight) <= available_cores()
-    done = run_alone(stage, folder, scratch)
-    assert done.returncode == 0, done.stderr
-    after = finished(scratch)
+    code, said = run_loaded(stage, folder, tmp_path / "scratch")
+    assert code == 0, said
+    after = finished(cells)
     assert {file: after.get(file) for file in before} == before, "computed again, or lost"
     assert in_flight <= {file.parent for file in after}
     outs = [out.path for out in stage.outs]
-    made, wanted = contents(folder, outs), contents(tiny_pipeline.folder, outs)
+    made = contents(folder, outs)
+    wanted = contents(tiny_pipeline.folder, outs)
     assert sorted(made) == sorted(wanted)
-    assert [file for file in wanted if made[file] != wanted[file]] == [], (
-        "not the bytes of an undisturbed run"
-    )
+    assert [file for file in wanted if made[file] != wanted[file]] == [], "not the same bytes"
 
 
 def test_every_family_has_such_stages():
-    assert {name.partition("_")[0] for name in NAMES} >= {
-        "checkpoints",
-        "decision",
-        "gradual",
-        "low",
-        "vision",
-    }
+    families = {name.partition("_")[0] for name in NAMES}
+    assert families == {"checkpoints", "decision", "gradual", "low", "vision"}

@@ -91,19 +91,11 @@ def resumed(said: str) -> dict[str, int]:
     }
 
 
-def test_training_that_is_killed_ends_with_the_same_bytes_when_run_again(tiny_pipeline, tmp_path):
-    project = tiny_pipeline.folder
-    kill_and_repeat(project, tmp_path / "project", training(project), scratch_holds(SNAPSHOT))
-
-
 @pytest.mark.slow
-def test_workers_end_with_the_process_of_their_stage(interrupted):
-    """Or they would have trained on to the last step, which `interrupted` would have waited for."""
+def test_training_goes_on_from_its_newest_checkpoint_and_not_by_itself(
+    interrupted, undisturbed, tmp_path
+):
     assert not scratch_holds("vision/*/snapshot-000001000-*", n=2)(interrupted)
-
-
-@pytest.mark.slow
-def test_training_goes_on_from_its_newest_checkpoint(interrupted, undisturbed, tmp_path):
     project = duplicate(interrupted, tmp_path / "project")
     newest = {cell: steps[-1] for cell, steps in checkpoints(project).items()}
     said = repeat(project, undisturbed, training(undisturbed))

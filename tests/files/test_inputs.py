@@ -3,7 +3,6 @@ is unpacked.
 """
 
 import json
-import random
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,6 @@ from lib.files.inputs import (
     with_digest,
     write_sums,
 )
-from lib.gradual_rank.tasks import read_toy
-from lib.low_rank_sparse.patterns import PATTERNS
 
 TENSORS = {
     "X": np.arange(6.0).reshape(2, 3),
@@ -71,25 +68,13 @@ def test_the_same_tensors_give_the_same_bytes():
     assert with_digest(save(TENSORS)) == with_digest(save(dict(reversed(TENSORS.items()))))
 
 
-def test_every_bit_counts(dataset):
-    """A flip is refused, but for one in the name of the digest itself or of nothing: then the
-    tensors are the same.
-    """
+def test_a_flipped_bit_is_refused_wherever_it_is(dataset):
     data = dataset.read_bytes()
-    passed = 0
-    for place in range(0, 8 * len(data), 3):
+    for place in range(0, 8 * len(data), 13):
         flipped = bytearray(data)
         flipped[place // 8] ^= 1 << place % 8
         dataset.write_bytes(flipped)
-        try:
-            verify(dataset)
-        except InputError as error:
-            assert str(error).startswith(str(dataset))
-        else:
-            passed += 1
-            for name, tensor in load_file(dataset).items():
-                np.testing.assert_array_equal(tensor, TENSORS[name])
-    assert passed == 0
+        refused(dataset, "wanted|does not fit")
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 100, -1])
@@ -102,15 +87,11 @@ def test_a_part_of_a_data_set_is_refused(length, dataset):
     ("data", "said"),
     [
         (b"PAR1" * 100, "a header of 3553974868629406032 bytes in 400"),
-        (b"\xff" * 64, "a header of 18446744073709551615 bytes in 64"),
         (file_of(b"[" * 100_000), "wanted a safetensors file, got: "),
-        (file_of(b'{"X":' * 50_000 + b"1" + b"}" * 50_000), "wanted a safetensors file, got: "),
         (file_of([]), "wanted a safetensors file, got: "),
         (file_of({"X": 1}), "wanted a safetensors file, got: "),
         (file_of({"__metadata__": 3}), "wanted a safetensors file, got: metadata"),
         (file_of(one(places=(0, 10**15)), bytes(16)), "X: 1000000000000000 bytes for"),
-        (file_of(one(shape=(10**9, 10**9)), bytes(16)), "X: 16 bytes for"),
-        (file_of(one(shape=(-2, -1)), bytes(16)), "no whole numbers"),
         (file_of(one(shape=(1.0,), places=(0, 8)), bytes(16)), "no whole numbers"),
         (file_of(one() | {"Y": one()["X"]}, bytes(16)), "got one at byte 0 behind byte 16"),
         (file_of(one(places=(8, 24)), bytes(24)), "got one at byte 8 behind byte 0"),
@@ -193,34 +174,32 @@ def test_json_is_not_read_when_it_is_too_long(tmp_path, monkeypatch):
         read_json(tmp_path / "long.json")
 
 
-def test_bytes_at_random_are_refused_in_one_line(dataset):
-    draw = random.Random(0)
-    for _ in range(300):
-        dataset.write_bytes(draw.randbytes(draw.randrange(200)))
-        refused(dataset, "wanted")
-
-
-def test_a_data_set_of_another_kind_is_said_by_what_it_holds(tmp_path):
+@pytest.fixture
+def other(tmp_path):
+    """A data set that is no toy task."""
     file = tmp_path / "other.safetensors"
     file.write_bytes(with_digest(save({"b": np.zeros(2), "a": np.zeros(1)})))
-    said = r"other\.safetensors: wanted a toy task, got tensors \['a', 'b'\]"
+    return file
+
+
+def test_a_data_set_without_the_tensors_that_are_wanted_is_said_by_what_it_holds(other):
+    said = r"other\.safetensors: wanted any, with tensors \['a', 'c'\], got \['a', 'b'\]"
     with pytest.raises(InputError, match=said):
-        read_as("a toy task", read_toy, file)
-    said = (
-        r"other\.safetensors: wanted a data set of patterns, with tensors "
-        r"\[.*'train_tokens'\], got \['a', 'b'\]"
-    )
-    with pytest.raises(InputError, match=said):
-        read_header(file, *PATTERNS)
-    assert set(read_header(file, "any", ("a",))) == {"a", "b"}
-    with pytest.raises(
-        InputError, match=r"none\.safetensors: wanted a toy task, got: .*No such file"
-    ):
-        read_as("a toy task", read_toy, tmp_path / "none.safetensors")
-    assert read_as("a name", lambda path: path.name, file) == "other.safetensors"
+        read_header(other, "any", ("a", "c"))
+    assert set(read_header(other, "any", ("a",))) == {"a", "b"}
+
+
+def test_what_a_reader_does_not_find_is_said_by_what_is_there(other, tmp_path):
+    assert read_as("a name", lambda path: path.name, other) == "other.safetensors"
+    with pytest.raises(InputError, match=r"wanted a toy task, got tensors \['a', 'b'\]"):
+        read_as("a toy task", lambda path: load_file(path)["X"], other)
+    with pytest.raises(InputError, match=r"none\.safetensors: wanted a toy task, got: .*No such"):
+        read_as("a toy task", load_file, tmp_path / "none.safetensors")
+
+
+def test_what_a_reader_refuses_in_its_own_words_is_kept(other):
+    def refuse(file):
+        raise InputError(f"{file}: kept as it is")
+
     with pytest.raises(InputError, match=r"other\.safetensors: kept as it is"):
-        read_as("a name", refuse, file)
-
-
-def refuse(file):
-    raise InputError(f"{file}: kept as it is")
+        read_as("a name", refuse, other)

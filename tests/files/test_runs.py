@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from lib.files.runs import Layout, open_chosen, open_run, open_runs, write_run
 from lib.files.tables import write_table
 
 ROOT = Path(__file__).parents[2]
+FILES = ["SHA256SUMS", *(f"snapshot-{k:04d}.safetensors" for k in range(3)), "steps.parquet"]
 
 
 def toy_layout():
@@ -84,10 +83,7 @@ def test_a_run_comes_back_as_it_was_written(written):
         found = run.weights(snapshot)
         assert found.keys() == toy_weights(step).keys()
         assert all(torch.equal(found[name], weight) for name, weight in toy_weights(step).items())
-
-
-def test_the_last_snapshot_is_minus_one(written):
-    assert torch.equal(open_run(written).weights(-1)["W"], toy_weights(10)["W"])
+    assert torch.equal(run.weights(-1)["W"], toy_weights(10)["W"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -104,13 +100,7 @@ def test_weights_keep_their_bits_and_their_type(tmp_path, dtype):
 def test_writing_a_run_empties_its_folder_first(folder):
     (folder / "snapshot-0099.safetensors").write_text("old")
     write_toy(folder)
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "SHA256SUMS",
-        "snapshot-0000.safetensors",
-        "snapshot-0001.safetensors",
-        "snapshot-0002.safetensors",
-        "steps.parquet",
-    ]
+    assert sorted(path.name for path in folder.iterdir()) == FILES
 
 
 def test_a_run_whose_writer_failed_is_refused(tmp_path):
@@ -121,30 +111,10 @@ def test_a_run_whose_writer_failed_is_refused(tmp_path):
         open_run(tmp_path / "run")
 
 
-def test_the_steps_of_a_run_are_read_without_torch(written):
-    script = (
-        "import sys; from pathlib import Path; from lib.files.runs import open_run\n"
-        "run = open_run(Path(sys.argv[1]))\n"
-        "print(run.layout.family, run.snapshots, run.steps['loss'].sum(), *{'torch', "
-        "'safetensors'} & {*sys.modules})\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, written],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == f"toy [0, 1, 2] {open_run(written).steps['loss'].sum()}\n"
-
-
-def test_the_digests_are_what_sha256sum_checks(written):
-    if shutil.which("sha256sum") is None:
-        pytest.skip("this machine has no sha256sum")
-    command = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
-    done = subprocess.run(command, cwd=written, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(": OK") == 4
+def test_the_digests_are_those_of_sha256sum(folder):
+    before = (folder / "SHA256SUMS").read_text()
+    seal(folder)
+    assert (folder / "SHA256SUMS").read_text() == before
 
 
 def test_the_same_run_has_the_same_bytes(written, tmp_path):
@@ -164,46 +134,20 @@ def test_the_order_of_names_means_nothing(written, tmp_path):
     assert (tmp_path / "turned" / name).read_bytes() == (written / name).read_bytes()
 
 
-def test_another_process_writes_the_same_bytes(written, tmp_path):
-    script = (
-        "import runpy, pathlib, sys; "
-        "runpy.run_path(sys.argv[1])['write_toy'](pathlib.Path(sys.argv[2]))"
-    )
-    command = [sys.executable, "-c", script, __file__, tmp_path / "again"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    assert (tmp_path / "again" / "SHA256SUMS").read_bytes() == (written / "SHA256SUMS").read_bytes()
-
-
-@pytest.mark.parametrize(
-    "name", ["snapshot-0000.safetensors", "snapshot-0002.safetensors", "steps.parquet"]
-)
-@pytest.mark.parametrize("part", range(8))
-def test_a_run_with_a_flipped_bit_is_refused(folder, name, part):
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_with_a_flipped_bit_is_refused(folder, name):
     data = (folder / name).read_bytes()
-    for position in range(part * len(data) // 8, (part + 1) * len(data) // 8, 11):
+    step = 5 if name == "SHA256SUMS" else 61
+    for position in range(0, len(data), step):
         flipped = bytearray(data)
-        flipped[position] ^= 1 << position % 8
+        flipped[position] ^= 1 << position % 7
         (folder / name).write_bytes(flipped)
-        with pytest.raises(InputError, match=rf"{name}: the content does not fit"):
+        with pytest.raises(InputError, match=re.escape(str(folder))):
             read_all(folder)
 
 
-def test_a_flipped_bit_in_the_digests_is_refused(folder):
-    data = (folder / "SHA256SUMS").read_bytes()
-    for position, byte in enumerate(data):
-        for bit in range(8) if byte in b" \n" else [position % 8][: position % 2]:
-            flipped = bytearray(data)
-            flipped[position] ^= 1 << bit
-            (folder / "SHA256SUMS").write_bytes(flipped)
-            with pytest.raises(InputError, match=re.escape(str(folder))):
-                read_all(folder)
-
-
-@pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.99])
-@pytest.mark.parametrize(
-    "name",
-    ["snapshot-0000.safetensors", "snapshot-0001.safetensors", "steps.parquet", "SHA256SUMS"],
-)
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("name", FILES)
 def test_a_run_with_a_truncated_file_is_refused(folder, name, kept):
     data = (folder / name).read_bytes()
     (folder / name).write_bytes(data[: int(kept * len(data))])
@@ -211,40 +155,21 @@ def test_a_run_with_a_truncated_file_is_refused(folder, name, kept):
         read_all(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "snapshot-0000.safetensors",
-            "wanted the file snapshot-0000.safetensors, which its SHA256SUMS lists",
-        ),
-        (
-            "snapshot-0002.safetensors",
-            "wanted the file snapshot-0002.safetensors, which its SHA256SUMS lists",
-        ),
-        ("steps.parquet", "wanted the file steps.parquet, which its SHA256SUMS lists"),
-        ("SHA256SUMS", "wanted a run (no SHA256SUMS is there)"),
-    ],
-)
-def test_a_run_that_lacks_a_file_is_refused(folder, name, message):
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_that_lacks_a_file_is_refused(folder, name):
     (folder / name).unlink()
-    with pytest.raises(InputError, match=re.escape(message)):
+    lacks = rf"the file {name}, which its SHA256SUMS lists|\(no {name} is there\)"
+    with pytest.raises(InputError, match=lacks):
         open_run(folder)
 
 
 @pytest.mark.parametrize("name", ["snapshot-0003.safetensors", "notes.txt"])
 def test_a_run_with_a_file_too_many_is_refused(folder, name):
     shutil.copy(folder / "snapshot-0001.safetensors", folder / name)
+    with pytest.raises(InputError, match=f"no file that its SHA256SUMS does not list, got {name}"):
+        open_run(folder)
     seal(folder)
     with pytest.raises(InputError, match=rf"wanted the files \['snapshot-0000.*got .*{name}"):
-        open_run(folder)
-
-
-def test_a_run_with_a_file_that_its_digests_do_not_list_is_refused(folder):
-    shutil.copy(folder / "snapshot-0001.safetensors", folder / "snapshot-0003.safetensors")
-    with pytest.raises(
-        InputError, match=r"its SHA256SUMS does not list, got snapshot-0003\.safetensors"
-    ):
         open_run(folder)
 
 
@@ -254,14 +179,6 @@ def test_a_snapshot_without_its_row_is_refused(folder):
     seal(folder)
     with pytest.raises(InputError, match=r"wanted the files .* got "):
         open_run(folder)
-
-
-def test_snapshots_cannot_change_places(folder):
-    (folder / "snapshot-0001.safetensors").rename(folder / "other")
-    (folder / "snapshot-0002.safetensors").rename(folder / "snapshot-0001.safetensors")
-    (folder / "other").rename(folder / "snapshot-0002.safetensors")
-    with pytest.raises(InputError, match=r"snapshot-0001\.safetensors: the content does not fit"):
-        read_all(folder)
 
 
 def test_a_run_of_another_format_is_refused(tmp_path, monkeypatch):
@@ -299,25 +216,14 @@ TENSOR = {"dtype": "F64", "shape": [2, 2], "data_offsets": [0, 32]}
     "foreign",
     [
         b"",
-        b"\x08\x00",
         (2**64 - 1).to_bytes(8, "little") + b"{}",
         save({"W": torch.ones(2, 2)}, metadata())[:40],
-        save({"W": torch.ones(2, 2)}, metadata())[:-1],
         headed(b"[" * 100_000),
-        headed(b'{"a":' * 100_000),
         headed([TENSOR]),
         headed({"W": TENSOR, "__metadata__": metadata(matrices={"W": 3})}),
-        headed({"W": TENSOR, "__metadata__": {"run": "[" * 100_000}}),
         headed({"W": TENSOR | {"shape": 2}, "__metadata__": metadata()}),
-        headed({"W": [2, 2], "__metadata__": metadata()}),
-        b"not a tensor in sight",
-        b"\xff" * 64,
         save({"W": torch.ones(2, 2)}),
-        save({"W": torch.ones(2, 2)}, {"run": "{"}),
-        save({"W": torch.ones(2, 2)}, {"run": "[]"}),
         save({"W": torch.ones(2, 2)}, metadata(colour="blue")),
-        save({"W": torch.ones(2, 2)}, metadata(family=None)),
-        save({"W": torch.ones(2, 2)}, metadata(format=None)),
         save({"W": torch.ones(2, 2)}, metadata(matrices={"W": ["col", "row"]})),
         save({"V": torch.ones(2, 2)}, metadata()),
         save({"W": torch.ones(2, 2, 2)}, metadata()),
@@ -351,22 +257,11 @@ def test_a_foreign_table_of_steps_is_refused_even_where_its_digest_fits(folder, 
 
 
 @pytest.mark.parametrize(
-    "line", ["x  steps.parquet", f"{'0' * 64}  ../steps.parquet", f"{'0' * 64} steps.parquet"]
-)
-def test_digests_that_are_none_are_refused(folder, line):
-    with (folder / "SHA256SUMS").open("a") as file:
-        file.write(line + "\n")
-    with pytest.raises(InputError, match="SHA256SUMS: wanted 'digest  name' lines, got "):
-        open_run(folder)
-
-
-@pytest.mark.parametrize(
     "axes",
     [
         ["col", "row"],
         ["row"],
         ["head", "seed", "row", "col"],
-        ["row", "col", "depth"],
         ["row", "row", "col"],
         [],
     ],
@@ -385,21 +280,19 @@ def test_a_product_of_other_than_two_known_matrices_is_refused(factors):
         Layout("toy", {"W_K": axes, "W_Q": axes}, {"W_KQ": factors})
 
 
-def test_weights_that_do_not_fit_the_layout_are_refused(tmp_path):
-    def add(weights):
-        with write_run(tmp_path, "run", toy_layout()) as run:
-            run.add(weights, [{"step": 0}])
-
-    weights = toy_weights(0)
-    with pytest.raises(
-        InputError,
-        match=r"wanted W with axes \['seed', 'row', 'col'\], got \['W_K', 'W_Q', 'bias'\]",
+@pytest.mark.parametrize(
+    ("weights", "got"),
+    [({"V": (2, 4, 4)}, r"\['V', 'W_K', 'W_Q', 'bias'\]"), ({"W": (4, 4)}, r"\[4, 4\]")],
+)
+def test_weights_that_do_not_fit_the_layout_are_refused(tmp_path, weights, got):
+    others = {name: weight for name, weight in toy_weights(0).items() if name != "W"}
+    given = others | {name: torch.zeros(shape) for name, shape in weights.items()}
+    wanted = rf"wanted W with axes \['seed', 'row', 'col'\], got {got}"
+    with (
+        pytest.raises(InputError, match=wanted),
+        write_run(tmp_path, "run", toy_layout()) as run,
     ):
-        add({name: weight for name, weight in weights.items() if name != "W"})
-    with pytest.raises(
-        InputError, match=r"wanted W with axes \['seed', 'row', 'col'\], got \[4, 4\]"
-    ):
-        add({**weights, "W": weights["W"][0]})
+        run.add(given, [{"step": 0}])
 
 
 def test_a_folder_of_runs_is_opened_by_name(tmp_path):
@@ -407,15 +300,15 @@ def test_a_folder_of_runs_is_opened_by_name(tmp_path):
         write_toy(tmp_path / name)
     assert [run.folder.name for run in open_runs(tmp_path)] == ["a", "b"]
     assert [run.folder.name for run in open_chosen(tmp_path, ["c", "b"], "x.runs")] == ["b"]
-    with pytest.raises(
-        InputError, match=r"x\.runs: wanted some of \['a', 'b'\], the runs in .*; got \['c'\]"
-    ):
+    with pytest.raises(InputError, match=r"x\.runs: wanted some of \['a', 'b'\].*; got \['c'\]"):
         open_chosen(tmp_path, ["c"], "x.runs")
+
+
+@pytest.mark.parametrize("name", ["empty", "gone"])
+def test_a_folder_without_runs_is_refused(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="empty: wanted a folder of runs, got none"):
-        open_runs(tmp_path / "empty")
-    with pytest.raises(InputError, match="gone: wanted a folder of runs, got none"):
-        open_runs(tmp_path / "gone")
+    with pytest.raises(InputError, match=f"{name}: wanted a folder of runs, got none"):
+        open_runs(tmp_path / name)
     with pytest.raises(InputError, match=r"empty: wanted a run \(no SHA256SUMS is there\)"):
         open_runs(tmp_path)
 
@@ -438,13 +331,6 @@ def test_the_example_of_the_docs_reads_a_run(tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_of_another_family_is_refused_where_one_is_wanted(written):
-    folder, family = written.parent, toy_layout().family
-    assert [one.folder for one in open_runs(folder, family)] == [written]
-    with pytest.raises(
-        InputError, match=f"{written}: wanted a run of another, got one of {family}"
-    ):
-        open_runs(folder, "another")
-    with pytest.raises(
-        InputError, match=f"{written}: wanted a run of another, got one of {family}"
-    ):
-        open_run(written, "another")
+    assert [one.folder for one in open_runs(written.parent, "toy")] == [written]
+    with pytest.raises(InputError, match=f"{written}: wanted a run of another, got one of toy"):
+        open_runs(written.parent, "another")

@@ -1,16 +1,22 @@
 """A stage run alone, in a folder with nothing but what dvc.yaml declares that it reads."""
 
+import importlib
+import os
+import runpy
+import shlex
 import shutil
 import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from shutil import ignore_patterns
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
-from tests.pipeline.project import Stage, environment, params_of
-
-Contents = dict[str, bytes]
+from tests.pipeline.project import ROOT, Stage, environment, params_of
 
 
 def declared_params(stage: Stage, project: Path) -> dict[str, Any]:
@@ -58,3 +64,61 @@ def run_alone(stage: Stage, folder: Path, scratch: Path) -> subprocess.Completed
         text=True,
         check=False,
     )
+
+
+def run_loaded(
+    stage: Stage, folder: Path, scratch: Path, prepare: Callable[[], object] = int
+) -> tuple[int, str]:
+    """Run a stage in a fork of this process, whose libraries are loaded: how it ended, and what it
+    said. In the fork, `prepare` runs first.
+
+    A file that Python opens must lie in the folder or in scratch, or be code, or none of the
+    repository's.
+    """
+    for module in stage.modules:
+        importlib.import_module(module)
+    log = scratch.with_name(f"{scratch.name}.log")
+    child = os.fork()
+    if not child:
+        _end_as(stage, folder, scratch, log, prepare)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), log.read_text(encoding="utf-8")
+
+
+def _end_as(
+    stage: Stage, folder: Path, scratch: Path, log: Path, prepare: Callable[[], object]
+) -> NoReturn:
+    """End this process as one would that runs the stage."""
+    code = 1
+    try:
+        os.setsid()
+        with log.open("w") as said:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+        sys.stdout = os.fdopen(1, "w")
+        sys.stderr = os.fdopen(2, "w")
+        warnings.resetwarnings()
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment(folder, DVC_ROOT=str(scratch)))
+        sys.addaudithook(_refuse_what_is_not_declared)
+        prepare()
+        for part in stage.cmd.split(" && "):
+            _, _, module, *sys.argv[1:] = shlex.split(part)
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _refuse_what_is_not_declared(event: str, given: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(given[0], str):
+        path = Path(given[0]).absolute()
+        if path.is_relative_to(ROOT) and not path.suffix.startswith(".py"):
+            raise PermissionError(f"{path}: wanted a file that dvc.yaml declares")

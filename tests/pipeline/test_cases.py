@@ -1,39 +1,68 @@
-"""Columns of tables of cases that nobody reads."""
+"""What no stage reads is refused: a misspelt column of a table of cases, a misspelt key of a section."""
 
 import shutil
 import sys
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 from lib.work.command import run
-from tests.pipeline.project import ROOT, different_stages
+from tests.pipeline.project import ROOT, different_stages, params_of, set_params
 
-COMMANDS = {stage.module: stage.cmd.split()[3:] for stage in different_stages()}
-READ = [
-    (module, word) for module, words in COMMANDS.items() for word in words if word.endswith(".tsv")
-]
+STAGES = {stage.module: stage for stage in different_stages()}
+COMMANDS = {module: stage.cmd.split(" && ")[0].split()[3:] for module, stage in STAGES.items()}
+TABLES = [(module, word) for module in COMMANDS for word in COMMANDS[module] if word[-4:] == ".tsv"]
+READERS = {
+    section: [module for module in COMMANDS if section in COMMANDS[module]]
+    for stage in STAGES.values()
+    for section in stage.params
+}
 
 
-@pytest.mark.parametrize(("module", "misspelt"), READ)
-def test_every_stage_refuses_a_misspelt_column_of_a_table_that_it_reads(
-    module, misspelt, tmp_path, monkeypatch
-):
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """Starts a stage where the params and all tables of cases are, and nothing else."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "params.yaml", tmp_path)
-    for name in {table for _, table in READ}:
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        lines = [
-            line
-            for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
-            if line[:1] != "#"
-        ]
-        header, *rows = [line.split("\t", 1) for line in lines]
-        first = "misspelt" if name == misspelt else header[0]
-        Path(name).write_text(
-            "".join("\t".join(row) + "\n" for row in [[first, *header[1:]], *rows])
-        )
-    monkeypatch.setattr(sys, "argv", [module, *COMMANDS[module]])
-    with pytest.raises(SystemExit, match=f"^error: {misspelt}: unknown column 'misspelt', wanted "):
+    for _, table in TABLES:
+        (tmp_path / table).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / table, table)
+
+    def start(module):
+        monkeypatch.setattr(sys, "argv", [module, *COMMANDS[module]])
         run(import_module(module).main)
+
+    return start
+
+
+@pytest.mark.parametrize(("module", "table"), TABLES)
+def test_every_stage_refuses_a_misspelt_column_of_a_table_that_it_reads(module, table, started):
+    lines = Path(table).read_text(encoding="utf-8").splitlines()
+    header, *rows = [line for line in lines if line[:1] != "#"]
+    _, tab, others = header.partition("\t")
+    Path(table).write_text("\n".join([f"misspelt{tab}{others}", *rows]) + "\n")
+    with pytest.raises(SystemExit, match=f"^error: {table}: unknown column 'misspelt', wanted "):
+        started(module)
+
+
+def owner(section):
+    """The stage of the section's name, or the first that reads it: others may read a part of it."""
+    verb = section.rpartition(".")[2]
+    return min(READERS[section], key=lambda module: not module.endswith(f".{verb}"))
+
+
+@pytest.mark.parametrize(
+    "section",
+    [one for one in READERS if READERS[one] and one.rpartition(".")[0] not in READERS],
+)
+def test_a_misspelt_key_of_a_section_is_refused(section, started):
+    params = params_of(Path())
+    *_, found = accumulate(section.split("."), lambda inner, key: inner[key], initial=params)
+    if not isinstance(found, dict):
+        pytest.skip("a single value")
+    found["misspelt"] = 1
+    set_params(Path(), params)
+    with pytest.raises(SystemExit, match=f"params.yaml: {section}: unknown key 'misspelt'"):
+        started(owner(section))

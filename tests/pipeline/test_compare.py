@@ -1,41 +1,40 @@
 """What `make compare` says of two commits."""
 
 import html
-import json
 import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from lib.files.files import InputError
 from lib.files.tables import write_json, write_table
-from lib.pages.claims import VERDICTS
-from tests.pipeline.browser import misdrawn, needs_browser, opened, pictures
-from tests.pipeline.project import ROOT, append, commit, git
-from tools.compare import Tree, differs, figures, main, numbers
+from tests.pipeline.project import append, commit, git
+from tools.compare import differs, main, numbers
 
-OLD = {
-    "metrics/claims.json": {
-        "noisy": {"holds": True, "value": 1.0, "min": 0.9, "max": 1.1},
-        "moved": {"holds": True, "value": 1.0, "min": 0.9, "max": 1.1},
-        "flipped": {"holds": True, "value": 1.0, "min": 1.0, "max": 1.0},
-        "gone": {"holds": None},
-    },
-    "metrics/a/summary.json": {"rank": {"mean": 2.0, "sd": 0.5}, "count": 7},
-}
-NEW = {
-    "metrics/claims.json": {
-        "noisy": {"holds": True, "value": 1.05, "min": 0.95, "max": 1.15},
-        "moved": {"holds": True, "value": 1.3, "min": 1.2, "max": 1.4},
-        "flipped": {"holds": False, "value": 1.0005, "min": 1.0005, "max": 1.0005},
-        "fresh": {"holds": True, "value": 3.0, "min": 3.0, "max": 3.0},
-    },
-    "metrics/a/summary.json": {"rank": {"mean": 2.2, "sd": 0.1}, "count": 8},
-}
+OLD = yaml.safe_load("""
+metrics/claims.json:
+  noisy: {holds: true, max: 1.1, min: 0.9, value: 1.0}
+  moved: {holds: true, max: 1.1, min: 0.9, value: 1.0}
+  flipped: {holds: true, max: 1.0, min: 1.0, value: 1.0}
+  gone: {holds: null}
+metrics/a/summary.json:
+  rank: {mean: 2.0, sd: 0.5}
+  count: 7
+""")
+NEW = yaml.safe_load("""
+metrics/claims.json:
+  noisy: {holds: true, max: 1.15, min: 0.95, value: 1.05}
+  moved: {holds: true, max: 1.4, min: 1.2, value: 1.3}
+  flipped: {holds: false, max: 1.0005, min: 1.0005, value: 1.0005}
+  fresh: {holds: true, max: 3.0, min: 3.0, value: 3.0}
+metrics/a/summary.json:
+  rank: {mean: 2.2, sd: 0.1}
+  count: 8
+""")
 RADII = [  # of the circle that each figure draws
     {"plots/same.svg": 5, "plots/moved.svg": 1, "plots/gone.svg": 3},
     {"plots/same.svg": 5, "plots/moved.svg": 2, "published/run/figures/fresh.svg": 4},
@@ -44,7 +43,6 @@ CIRCLE = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="90pt" height="90pt" viewBox="0 0 9 '
     '9"><circle r="{}"/></svg>'
 )
-SVGS = (":(glob)plots/**/*.svg", ":(glob)published/**/*.svg")
 CELL = r"<td[^>]*>(.*?)</td>"
 ROW = re.compile(rf'<tr class="(added|removed|changed|same)">{CELL}{CELL}{CELL}')
 Row = tuple[str, str, str, str]
@@ -161,29 +159,27 @@ def test_a_commit_that_is_not_there_is_refused(project, tmp_path):
         main("nowhere", "", tmp_path / "compare.html", project)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "spread", "changed"),
-    [
-        (1.0, 1.2, 0.1, True),
-        (1.2, 1.0, 0.1, True),
-        (-1.0, 1.0, 0.1, True),
-        (1.0, 1.05, 0.1, False),
-        (1.0, 1.5, 0.5, False),  # as much as the spread
-        (1000.0, 1002.0, 5.0, False),  # beyond a thousandth alone
-        (1000.0, 1000.5, 0.1, False),  # beyond the spread alone
-        (1000.0, 1002.0, 0.1, True),
-        (1.0, 1.0009, 0.0, False),
-        (1.0, 1.002, 0.0, True),
-        (-1.0, -1.0009, 0.0, False),
-        (-1.0, -1.002, 0.0, True),
-        (0.0, 1e-9, 0.0, True),
-        (1e-13, 9e-13, 0.0, False),  # residuals
-        (0.0, 9e-11, 0.0, False),
-        (0.0, 0.0, 0.0, False),
-    ],
-)
-def test_a_change_is_one_beyond_both_the_spread_and_a_thousandth(old, new, spread, changed):
-    assert differs(old, new, spread) is changed
+# Before, after, their spread, and what is said.
+CHANGES = """
+1       1.2      0.1   changed
+1.2     1        0.1   changed
+1       1.05     0.1   same
+1       1.5      0.5   same
+1000    1002     5     same
+1000    1000.5   0.1   same
+1000    1002     0.1   changed
+-1      -1.0009  0     same
+-1      -1.002   0     changed
+0       1e-09    0     changed
+1e-13   9e-13    0     same
+0       9e-11    0     same
+"""
+
+
+@pytest.mark.parametrize("line", CHANGES.strip().splitlines())
+def test_a_change_is_one_beyond_both_the_spread_and_a_thousandth(line):
+    *numbers, said = line.split()
+    assert differs(*map(float, numbers)) is (said == "changed")
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.1, 0.5), (0.5, 0.1)])
@@ -265,12 +261,10 @@ def test_nothing_is_marked_where_residuals_and_last_digits_alone_differ(
     "change",
     [
         lambda table: table.assign(loss=[0.5, 1e-6, 0.126]),
-        lambda table: table.assign(loss=[0.5, math.nan, 0.125]),
         lambda table: table.assign(residual=[1e-13, 4e-9, 0.0]),
         lambda table: table.assign(law=["zipf", "flat", "zipf"]),
         lambda table: table.assign(right=[True, True, True]),
         lambda table: table.assign(sigma=[[3.0, 1.0], [2.0], []]),
-        lambda table: table.assign(sigma=[[3.0], [1e-9, 2.0], []]),
         lambda table: table.iloc[:2],
         lambda table: table.rename(columns={"loss": "losses"}),
         lambda table: table.assign(more=1),
@@ -280,100 +274,3 @@ def test_a_figure_has_changed_where_a_table_behind_it_has(two_machines, tmp_path
     said, page = compared(two_machines(change), tmp_path, capsys)
     assert "figures: 1 changed\n  plots/a/b/figures/f.svg" in said
     assert page.count("<img") == 2
-
-
-def edits(*paths: str) -> list[str]:
-    """The commits of this repository that changed files which were there before, the newest
-    first.
-    """
-    return git(
-        "log", "--no-merges", "--diff-filter=M", "--format=%h", "--", *paths, at=ROOT
-    ).split()
-
-
-def judged(revision: str) -> dict[str, Any]:
-    """The claims of a commit of this repository, named as the page names them."""
-    claims = json.loads(git("show", f"{revision}:metrics/claims.json", at=ROOT))
-    return {name.replace("_", " "): claim for name, claim in claims.items()}
-
-
-def certain_marks(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
-    """The marks of the claims of which only one commit knows, whose verdict is another, or that did
-    not move at all.
-    """
-    marks = dict.fromkeys(old.keys() - new.keys(), "removed") | dict.fromkeys(
-        new.keys() - old.keys(), "added"
-    )
-    for name in old.keys() & new.keys():
-        if old[name].get("holds") != new[name].get("holds"):
-            marks[name] = "changed"
-        elif old[name] == new[name]:
-            marks[name] = "same"
-    return marks
-
-
-def test_claims_that_came_went_or_turned_in_this_repository_are_marked_so(tmp_path, capsys):
-    for revision in edits("metrics/claims.json"):
-        old, new = judged(f"{revision}^"), judged(revision)
-        wanted = certain_marks(old, new)
-        if {"same"} < set(wanted.values()):
-            break
-    else:
-        pytest.skip("in this clone no commit adds, removes or turns some of the claims")
-    said, page = compared(ROOT, tmp_path, capsys, f"{revision}^", revision)
-    answers = {
-        name.replace("_", " ")
-        for one in (f"{revision}^", revision)
-        for name in Tree(ROOT, one).json("metrics/items.json")
-    }
-    rows = [row for row in rows_of(page)["claims"] if row[0] not in answers]
-    marks = {name: mark for name, _, _, mark in rows}
-    assert sorted(row[0] for row in rows) == sorted(old | new)
-    assert {name: marks[name] for name in wanted} == wanted
-    assert {marks[name] for name in marks.keys() - wanted.keys()} <= {"same", "changed"}
-    for name, *texts, _ in rows:
-        for claims, text in zip((old, new), texts, strict=True):
-            verdict = VERDICTS[claims[name].get("holds")] if name in claims else "–"
-            assert text.startswith(f"{verdict} "), name
-    n = len(rows) + len(answers)
-    assert f"claims: {len(marked(page)['claims'])} of {n} changed" in said
-
-
-def sides(project: Path, old: str, new: str) -> list[str]:
-    """The names of the images that compare two commits: each figure that git calls another, of each
-    commit with it.
-
-    But for those that were drawn anew from the same numbers.
-    """
-    listed = git(
-        "diff", "--no-renames", "--name-status", old, new, "--", *SVGS, at=project
-    ).splitlines()
-    having = {"M": (old, new), "A": (new,), "D": (old,)}
-    redrawn = figures(Tree(project, old), Tree(project, new))[1]
-    found = [pair for pair in map(str.split, listed) if pair[1] not in redrawn]
-    return [f"{path} of {side}" for status, path in found for side in having[status]]
-
-
-@pytest.mark.slow
-@needs_browser
-@pytest.mark.parametrize("width", [1280, 390], ids=["wide", "a phone"])
-@pytest.mark.parametrize("real", [False, True], ids=["toy", "the last change of a figure"])
-def test_a_browser_shows_both_sides_of_every_figure(project, tmp_path, capsys, width, real):
-    folder = ROOT if real else project
-    last = next(
-        (c for c in (edits(*SVGS) if real else ["HEAD"]) if sides(folder, f"{c}^", c)), None
-    )
-    if last is None:
-        pytest.skip("in this clone no commit changes a figure")
-    old, new = f"{last}^", last
-    compared(folder, tmp_path, capsys, old, new)
-    with opened(tmp_path / "compare.html", width) as view:
-        images = pictures(view, "img, svg")
-        n_pairs, n_missing = view.locator(".pair").count(), view.locator(".pair p").count()
-        across = view.evaluate("document.documentElement.scrollWidth")
-    wanted = sides(folder, old, new)
-    assert wanted
-    assert [image.name for image in images] == wanted
-    assert len(wanted) + n_missing == 2 * n_pairs
-    assert misdrawn(images, width) == []
-    assert across <= width

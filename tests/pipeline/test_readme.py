@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lib.files.params import load_yaml
-from tests.pipeline.project import dvc, git, params_of, stages
+from tests.pipeline.project import git, params_of, stages
 from tools.readme import (
     ROOT,
     captioned,
@@ -114,20 +114,11 @@ def test_what_the_readme_sets_is_a_param():
             value = value[key]
 
 
-def test_all_stages_are_those_of_the_pipeline_without_its_benchmarks():
-    drawn = re.findall(r'^\s*"([^"]+)";$', dvc("dag", "--dot", at=ROOT), re.MULTILINE)
-    assert sorted(drawn) == sorted(stage.name for stage in stages())
-
-
-def test_the_benchmarks_are_a_pipeline_of_their_own():
-    """What `make bench` runs, after its first step."""
-    said = dvc("repro", "--dry", "--force", at=ROOT / "benchmarks")
-    ran = re.findall(r"^> cd \.\. && python -m (benchmarks\.\w+) (.+)$", said, re.MULTILINE)
-    assert ran
-    assert all((ROOT / (module.replace(".", "/") + ".py")).is_file() for module, _ in ran)
-    assert re.findall(r"^Running stage '(.+)'", said, re.MULTILINE) == list(
-        load_yaml(ROOT / "benchmarks/dvc.yaml")["stages"]
-    )
+def test_the_benchmarks_are_a_pipeline_of_programs_that_are_there():
+    listed = load_yaml(ROOT / "benchmarks/dvc.yaml")["stages"].values()
+    modules = {module for stage in listed for module in re.findall(r"-m ([\w.]+)", str(stage))}
+    assert modules
+    assert [one for one in modules if not (ROOT / (one.replace(".", "/") + ".py")).is_file()] == []
 
 
 def test_every_figure_and_file_that_a_page_names_is_there():

@@ -12,39 +12,39 @@ import tarfile
 import time
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
+import yaml
 
 from lib.files.files import InputError
 from tools import gpu
 
-TRAIN = {
-    "init_scales": [0.25, 0.5, 1],
-    "controls": ["permuted_labels"],
-    "n_seeds": 1,
-    "device": "cuda",
-    "precision": "float32",
-    "compile": False,
-    "max_hours": 1,
-    "model": {"patch_size": 4, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 8, "n_layers": 1},
-    "augmentation": "crop_flip",
-    "batch_size": 32,
-    "n_steps": 7,
-    "warmup_steps": 5,
-    "learning_rate": 0.001,
-    "snapshot_every": 10,
-}
+TRAIN = yaml.safe_load("""
+init_scales: [0.25, 0.5, 1]
+controls: [permuted_labels]
+n_seeds: 1
+device: cuda
+precision: float32
+compile: false
+max_hours: 1
+model: {d_head: 4, d_mlp: 8, d_model: 8, n_heads: 2, n_layers: 1, patch_size: 4}
+augmentation: crop_flip
+batch_size: 32
+n_steps: 7
+warmup_steps: 5
+learning_rate: 0.001
+snapshot_every: 10
+""")
 TINY = {
     "data": {"source": "digits", "n_test": 1600, "seed": 0},
     "train": TRAIN,
     "cut": {"init_scales": [0.5, 1]},
 }
-SHARED = {
-    "cut": {"rate_step": 0.5, "random_seed": 0},
-    "evaluate": {"reference_scale": 0.5, "rtol": 1e-3},
-    "plot": {"layer": 1, "head": 1, "lines": 4, "trained_loss": 0.1},
-}
+SHARED = yaml.safe_load("""
+cut: {random_seed: 0, rate_step: 0.5}
+evaluate: {reference_scale: 0.5, rtol: 0.001}
+plot: {head: 1, layer: 1, lines: 4, trained_loss: 0.1}
+""")
 TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}, "cut": {"init_scales": [0.5]}}
 
 
@@ -109,15 +109,6 @@ def test_the_reference_scale_comes_first_then_smaller_and_smaller_ones(work, mon
     assert TINY["train"]["n_steps"] == 7
 
 
-def test_the_last_init_scale_is_new_and_controls_of_a_scale_of_their_own_come_with_the_first():
-    section = TINY | {"train": TRAIN | {"controls": ["sgd", "permuted_labels"]}}
-    found = []
-    for scales in ([0.5], [0.5, 0.25]):
-        train = gpu.Step("tiny", gpu.shaped(section, scales, 1, 100)).new.section["train"]
-        found.append((train["init_scales"], train["controls"]))
-    assert found == [([0.5], ["sgd", "permuted_labels"]), ([0.25], ["permuted_labels"])]
-
-
 @pytest.mark.parametrize(
     ("published", "done"), [([0.5], False), ([1, 0.5], True), ([0.5, 1, 2], True), ([1], False)]
 )
@@ -159,18 +150,18 @@ def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(
         gpu.given(params, "cases", "cpu", "")
 
 
-def test_missing_packages_are_named_before_any_work(params, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        gpu, "PACKAGES", {"torch": "torch", "absent.part": "absent", "missing_too": "missing-too"}
-    )
-    with pytest.raises(InputError, match="none of: absent missing-too"):
-        gpu.main(1, tmp_path / "gpu", params, "tiny")
-    assert not (tmp_path / "gpu").exists()
-
-
-def test_a_machine_without_a_gpu_is_refused_before_any_work(params, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=r"device: wanted cuda, got .* sees no GPU"):
+@pytest.mark.parametrize(
+    ("patched", "value", "message"),
+    [
+        ("tools.gpu.PACKAGES", {"absent.part": "absent", "no": "missing-too"}, "absent missing-t"),
+        ("torch.cuda.is_available", lambda: False, r"device: wanted cuda, got .* sees no GPU"),
+    ],
+)
+def test_what_the_machine_lacks_is_refused_before_any_work(
+    params, tmp_path, monkeypatch, patched, value, message
+):
+    monkeypatch.setattr(patched, value)
+    with pytest.raises(InputError, match=message):
         gpu.main(1, tmp_path / "gpu", params, "tiny")
     assert not (tmp_path / "gpu").exists()
 
@@ -181,32 +172,24 @@ def test_a_device_that_multiplies_wrongly_is_refused(monkeypatch):
     monkeypatch.setattr(
         torch.Tensor, "__matmul__", lambda A, B: product(A, B) + (A.dtype == torch.bfloat16) * 100
     )
-    with pytest.raises(
-        InputError,
-        match="cpu: wanted a product of matrices in bfloat16 right to 1, got an error of",
-    ):
+    with pytest.raises(InputError, match="cpu: wanted a product of matrices in bfloat16 right to"):
         gpu.check_device("cpu")
 
 
 def test_a_module_that_runs_when_the_minutes_are_over_is_ended(tmp_path):
-    (tmp_path / "endless.py").write_text(
-        "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
-    )
+    (tmp_path / "endless.py").write_text("import time; time.sleep(600)\n")
     work = gpu.Work(tmp_path, gpu.Clock(1 / 60), SHARED)
     begin = time.monotonic()
-    with pytest.raises(gpu.OutOfTimeError):
-        work._run(gpu.Step("tiny", TINY), ["endless"])
+    for module in ("endless", "absent"):  # nothing is begun after the first
+        with pytest.raises(gpu.OutOfTimeError):
+            work._run(gpu.Step("tiny", TINY), [module])
     assert time.monotonic() - begin < 60
     assert work.clock.left == 0
     assert 1 <= json.loads((tmp_path / "seconds.json").read_text())["tiny"] < 60
-    with pytest.raises(gpu.OutOfTimeError):  # and nothing is begun after that
-        work._run(gpu.Step("tiny", TINY), ["absent"])
 
 
 def test_a_stage_that_fails_is_named(work):
-    with pytest.raises(
-        InputError, match="absent: wanted a stage that ends well, got the exit code 1"
-    ):
+    with pytest.raises(InputError, match="absent: wanted a stage that ends well, got the exit c"):
         work._run(gpu.Step("tiny", TINY), ["absent"])
 
 
@@ -240,7 +223,7 @@ def test_an_archive_that_holds_anything_but_results_is_refused(name, tmp_path):
     assert files(tmp_path) == set()
 
 
-@pytest.mark.parametrize("share", [0, 0.3, 0.8])
+@pytest.mark.parametrize("share", [0, 0.8])
 def test_an_archive_that_is_not_whole_is_refused(share, tmp_path, work):
     publish(tmp_path, TRAIN)
     work.pack()
@@ -288,9 +271,7 @@ def test_parts_that_are_missing_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "PART", 10)
     gpu.put(b"0123456789" * 2, tmp_path)
     next(tmp_path.glob("*.1-of-2")).unlink()
-    with pytest.raises(
-        InputError, match=r"wanted all parts of results.tar.gz, got \['results.*2-of-2'\]"
-    ):
+    with pytest.raises(InputError, match=r"all parts of results.tar.gz, got \['results.*2-of-2'\]"):
         gpu.archive_in(tmp_path)
 
 
@@ -319,46 +300,26 @@ def test_two_calls_that_are_killed_and_one_that_ends_elsewhere_give_the_tables_o
     with call(params, tmp_path / "there", keep) as fourth:
         assert "init scale" not in said(fourth, "all is done")
 
-    found, wanted = (
-        unpacked(keep, tmp_path / "found"),
-        unpacked(tmp_path / "kept whole", tmp_path / "wanted"),
-    )
+    found = unpacked(keep, tmp_path / "found")
+    wanted = unpacked(tmp_path / "kept whole", tmp_path / "wanted")
     assert found.keys() == wanted.keys()
     notes = [
         json.loads(found.pop(name)) for name in ("published/tiny/provenance.json", "speed.json")
     ]
-    same = [name for name in found if name.startswith("published")]
-    assert {
-        "published/tiny/figures/nulls.svg",
-        "published/tiny/measures.json",
-        "published/tiny/summary.json",
-    } < {*same}
+    same = {name for name in found if name.startswith("published")}
+    assert {f"published/tiny/{name}" for name in ("figures/nulls.svg", "measures.json")} < same
     assert [name for name in same if found[name] != wanted[name]] == []
     check_provenance(notes[0])
     check_speed(notes[1])
-    training = pd.read_parquet(tmp_path / "found/published/tiny/tables/training.parquet")
-    assert training["step"].max() == 24
-    assert len(training.groupby(["init_scale", "control", "seed"], observed=True)) == 4
-    cut = pd.read_parquet(tmp_path / "found/published/tiny/tables/prune.parquet")
-    assert set(cut["init_scale"]) == {0.5}
 
 
 def call(params, folder, keep):
     """A call of four epochs on the CPU, of which a test reads what it says."""
-    options = ["--params", params, "--datasets", "tiny", "--epochs", "4", "--device", "cpu"]
-    command = [
-        sys.executable,
-        "-u",
-        "-m",
-        "tools.gpu",
-        "10",
-        "--folder",
-        folder,
-        "--keep",
-        keep,
-        *options,
-    ]
-    return subprocess.Popen([*map(str, command)], cwd=gpu.ROOT, stdout=subprocess.PIPE, text=True)
+    given = {"folder": folder, "keep": keep, "params": params, "datasets": "tiny"}
+    given |= {"epochs": 4, "device": "cpu"}
+    options = [f"--{name}={value}" for name, value in given.items()]
+    command = [sys.executable, "-u", "-m", "tools.gpu", "10", *options]
+    return subprocess.Popen(command, cwd=gpu.ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def said(process, line):

@@ -5,14 +5,19 @@ the way.
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.pipeline.project import PYTHON, ROOT
 
+# A program that is run here may have been imported before.
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 NAMES = (
     "REV",
     "TO",
@@ -27,6 +32,7 @@ NAMES = (
     "EPOCHS",
 )
 NAMES += ("BASE", "TUNED", "TEXT", "OUT", "LAB_WORKERS", "LAB_MIXED_CPUS", "MAX_MEMORY", "KEEP")
+TOOLS = sorted(path.stem for path in (ROOT / "tools").glob("*.py") if path.stem != "imports")
 VALUES = {
     "a single quote": "HEAD'; touch ran; '",
     "a double quote": 'HEAD"; touch ran; "',
@@ -86,55 +92,53 @@ def made(project: Path, *arguments: str, **variables: str) -> tuple[list[str], d
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-@pytest.mark.parametrize("target", ["compare", "sweep", "publish", "gpu", "lora"])
-def test_a_value_reaches_python_as_it_was_typed(target, value, project):
+def test_a_value_reaches_python_as_it_was_typed(value, project):
     given = {name: f"{value}{i}" for i, name in enumerate(NAMES)}
     for how in ([f"{name}={text}" for name, text in given.items()], []):
-        command, found = made(project, target, *how, **({} if how else given))
-        assert command == ["-m", f"tools.{target}"]
+        command, found = made(project, "compare", *how, **({} if how else given))
+        assert command == ["-m", "tools.compare"]
         assert found == given
     assert not (project / "ran").exists()
+
+
+@pytest.mark.parametrize("target", ["sweep", "publish", "gpu", "lora"])
+def test_a_target_runs_the_program_of_its_name(target, project):
+    assert made(project, target)[0] == ["-m", f"tools.{target}"]
 
 
 def test_what_is_not_given_is_empty(project):
     assert made(project, "compare")[1] == dict.fromkeys(NAMES, "")
 
 
-def said(project: Path, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        ["make", "--no-print-directory", *arguments],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.splitlines()
-
-
 def test_help_lists_every_target_with_a_line(project):
-    [targets] = re.findall(
-        r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    listed = [re.fullmatch(r"make (\S+) +(\S.+)", line) for line in said(project, "help")]
-    assert all(listed)
-    assert sorted(line[1] for line in listed if line) == sorted(targets.split())
+    makefile = (project / "Makefile").read_text(encoding="utf-8")
+    [targets] = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    command = ["make", "--no-print-directory", "help"]
+    said = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True).stdout
+    listed = [re.fullmatch(r"make (\S+) +(\S.+)", line)[1] for line in said.splitlines()]
+    assert sorted(listed) == sorted(targets.split())
 
 
-@pytest.mark.parametrize(
-    "tool", sorted(path.stem for path in (ROOT / "tools").glob("*.py") if path.stem != "imports")
-)
+@pytest.mark.parametrize("tool", TOOLS)
 def test_every_program_behind_make_can_be_loaded_with_the_packages_of_the_lock(tool):
-    loaded = subprocess.run(
-        [PYTHON, "-c", f"import tools.{tool}"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert loaded.returncode == 0, loaded.stderr
+    import_module(f"tools.{tool}")
 
 
-def test_publish_takes_what_make_was_given_from_the_environment():
-    given = {**os.environ, "DATASET": "nobody's", "COMMAND": "a command", "HOURS": "soon"}
-    command = [PYTHON, "-m", "tools.publish"]
-    said = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True)
-    assert "argument hours: invalid float value: 'soon'" in said.stderr
+def started(monkeypatch, tool, **variables):
+    """What a program says that ends as it is started with these variables."""
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", [tool])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"tools.{tool}", run_name="__main__", alter_sys=True)
+    return ended.value.code
+
+
+def test_publish_takes_what_make_was_given_from_the_environment(monkeypatch, capsys):
+    assert started(monkeypatch, "publish", DATASET="nobody's", COMMAND="a", HOURS="soon") == 2
+    assert "argument hours: invalid float value: 'soon'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -146,12 +150,10 @@ def test_publish_takes_what_make_was_given_from_the_environment():
         ("gpu", ["MINUTES"]),
     ],
 )
-def test_without_what_it_needs_a_program_says_in_one_line_how_make_is_called(tool, wanted):
-    given = {name: value for name, value in os.environ.items() if name not in NAMES}
-    command = [PYTHON, "-m", f"tools.{tool}"]
-    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
-    [line] = done.stderr.splitlines()
-    said, example = line.split("; for example ")
+def test_without_what_it_needs_a_program_says_in_one_line_how_make_is_called(
+    monkeypatch, tool, wanted
+):
+    said, example = started(monkeypatch, tool).split("; for example ")
     assert said == f"error: wanted {' and '.join(wanted)}, got none"
     assert example.startswith(f"`make {tool} ")
     assert all(f" {name}=" in example for name in wanted)

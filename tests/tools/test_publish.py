@@ -14,28 +14,24 @@ from lib.files.files import InputError
 from tests.pipeline.project import commit, git
 from tools import publish
 
-TRAIN = {
-    "device": "cpu",
-    "n_steps": 30,
-    "batch_size": 8,
-    "augmentation": "crop_flip",
-    "n_seeds": 2,
-    "first_seed": 4,
-}
-CUT = {"init_scales": [1], "random_seed": 3}
-SECTION = {"data": {"source": "any", "source_folder": "somewhere/here"}, "train": TRAIN, "cut": CUT}
-SHARED = {
-    "cut": {"rate_step": 0.1, "random_seed": 0},
-    "evaluate": {"reference_scale": 1},
-    "plot": {"lines": 8},
-}
-VISION = {
-    "datasets": ["digits"],
-    "cases": {"controls": "a.tsv"},
-    **SHARED,
-    "digits": SECTION,
-    "other": SECTION,
-}
+VISION = yaml.safe_load("""
+datasets: [digits]
+cases: {controls: a.tsv}
+cut: {rate_step: 0.1, random_seed: 0}
+evaluate: {reference_scale: 1}
+plot: {lines: 8}
+digits: &section
+  data: {source: any, source_folder: somewhere/here}
+  train:
+    device: cpu
+    n_steps: 30
+    batch_size: 8
+    augmentation: crop_flip
+    n_seeds: 2
+    first_seed: 4
+  cut: {init_scales: [1], random_seed: 3}
+other: *section
+""")
 COMMAND = """dvc exp run -S 'a=[1,"2"]' `date` $(id) \\ \n # end"""
 
 
@@ -96,7 +92,13 @@ def test_results_are_kept_with_where_they_come_from(project):
         "epochs": 20,  # 30 steps of 8 of 12 images
         "augmentation": "crop_flip",
         "seeds": [4, 5],
-        "params": SECTION | SHARED | {"data": {"source": "any"}, "cut": {"rate_step": 0.1, **CUT}},
+        "params": {
+            "data": {"source": "any"},
+            "train": VISION["digits"]["train"],
+            "cut": VISION["cut"] | VISION["digits"]["cut"],
+            "evaluate": VISION["evaluate"],
+            "plot": VISION["plot"],
+        },
         "command": COMMAND,
         "wall_hours": 1.5,
     }

@@ -3,31 +3,31 @@
 import json
 
 import pytest
+import yaml
 
 from lib.files.files import InputError
 from tests.pipeline.project import ROOT
 from tools import unseen
 
-BEFORE = {
-    "items": {
-        "a.same": {"answer": "reproduced", "number": "1"},
-        "a.turned": {"answer": "yes", "number": "2"},
-        "a.gone": {"answer": "no"},
-    },
-    "claims": {
-        "same": {"holds": True, "value": 1.0, "cases": []},
-        "turned": {"holds": True, "value": 2.0, "cases": []},
-        "lost": {"holds": True, "value": 3.0},
-    },
-}
-AFTER = {
-    "items": {"a.same": {"answer": "reproduced"}, "a.turned": {"answer": "no", "number": "9"}},
-    "claims": {
-        "same": {"holds": True, "value": 1.5, "cases": [1]},
-        "turned": {"holds": False, "value": 9.0, "cases": [1]},
-        "lost": {"holds": None},
-    },
-}
+BEFORE = yaml.safe_load("""
+items:
+  a.same: {answer: reproduced, number: '1'}
+  a.turned: {answer: 'yes', number: '2'}
+  a.gone: {answer: 'no'}
+claims:
+  same: {cases: [], holds: true, value: 1.0}
+  turned: {cases: [], holds: true, value: 2.0}
+  lost: {holds: true, value: 3.0}
+""")
+AFTER = yaml.safe_load("""
+items:
+  a.same: {answer: reproduced}
+  a.turned: {answer: 'no', number: '9'}
+claims:
+  same: {cases: [1], holds: true, value: 1.5}
+  turned: {cases: [1], holds: false, value: 9.0}
+  lost: {holds: null}
+""")
 
 
 def test_every_answer_and_verdict_that_turned_is_a_line():

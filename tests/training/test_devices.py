@@ -3,13 +3,15 @@
 import os
 import re
 import warnings
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from lib.files.files import InputError
-from lib.training.devices import kind_of, use_device
+from lib.files.params import parse
+from lib.training.devices import Device, kind_of, use_device
 
 
 @pytest.fixture
@@ -32,6 +34,18 @@ def test_a_device_is_that_of_its_name(two_gpus):
     assert use_device("cuda:1") == torch.device("cuda", 1)
     assert [kind_of(name) for name in ("cpu", "cuda", "cuda:1")] == ["cpu", "cuda", "cuda"]
     assert not two_gpus.deterministic
+
+
+@dataclass(frozen=True)
+class Placed:
+    device: Device
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cuda:1000", "CPU", "cpu:0"])
+def test_a_name_of_no_device_is_refused(device):
+    assert parse({"device": "cuda:12"}, Placed, "a") == Placed("cuda:12")
+    with pytest.raises(InputError, match="device: wanted cpu, cuda, or the number of a GPU"):
+        parse({"device": device}, Placed, "a")
 
 
 def test_a_gpu_that_is_not_there_is_refused(two_gpus):

@@ -2,15 +2,13 @@
 state.
 """
 
-import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lib.training.sgd import State, newton_schulz, saved_steps, sgd, warmup_cosine
 
@@ -86,9 +84,8 @@ class PlainMuon(torch.optim.Optimizer):
     values.
     """
 
-    def __init__(self, matrices, cut=lambda W: [W]):
+    def __init__(self, matrices):
         super().__init__(matrices, {"lr": RATE})
-        self.cut = cut
 
     def step(self, closure=None):
         for group in self.param_groups:
@@ -96,14 +93,9 @@ class PlainMuon(torch.optim.Optimizer):
                 mean = self.state[W].setdefault("mean", torch.zeros_like(W))
                 mean += 0.05 * (W.grad - mean)
                 ahead = 0.05 * W.grad + 0.95 * mean
+                rate = group["lr"] * 0.2 * max(W.shape) ** 0.5
                 with torch.no_grad():
-                    for part, change in zip(self.cut(W), self.cut(ahead), strict=True):
-                        part -= (
-                            group["lr"]
-                            * 0.2
-                            * max(part.shape) ** 0.5
-                            * torch.from_numpy(by_svd(change.numpy()))
-                        )
+                    W -= rate * torch.from_numpy(by_svd(ahead.numpy()))
 
 
 def by_svd(G):
@@ -136,75 +128,34 @@ def test_newton_schulz_of_nothing_is_nothing():
     assert not newton_schulz(torch.zeros(2, 3, 3)).any()
 
 
-def test_a_muon_training_is_that_of_pytorch_within_bfloat16():
-    """There all is rounded to eight bits, five times a step; weights are compared with how far they
-    went.
-    """
-    weights, batches = problem(torch.float32)
-    A = weights["A"].clone().requires_grad_()
-    rule = torch.optim.Muon([A], lr=RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
-    for number, batch in enumerate(batches[:WARMUP]):
-        rule.param_groups[0]["lr"] = RATE * warmup_cosine(number, WARMUP, N_STEPS)
-        rule.zero_grad()
-        loss({"A": A, "b": weights["b"]}, *batch).backward()
-        rule.step()
-    frozen = [(*batch, weights["b"]) for batch in batches[:WARMUP]]
-    states = sgd(
-        lambda W, X, y, b: loss({"A": W["A"], "b": b}, X, y),
-        State(0, {"A": weights["A"]}),
-        frozen,
-        N_STEPS,
-        optimizer="muon",
-        learning_rate=RATE,
-        warmup_steps=WARMUP,
-        matrices={"A": 2},
-    )
-    [*_, last] = states
-    went = (A - weights["A"]).norm()
-    assert (last.weights["A"] - A).norm() < 0.03 * went
-    assert went > 0.01
-
-
 @pytest.mark.parametrize("axes", [2, 3])
-@pytest.mark.parametrize("layers", [(), (2,)])
-def test_muon_takes_heads_as_one_matrix_or_each_alone(axes, layers):
-    """Six matrices of rows and columns in a layer: side by side they are one; other axes are
-    trainings side by side.
-    """
+def test_muon_takes_each_matrix_or_the_heads_side_by_side_as_if_it_were_alone(axes):
+    """Two layers of three heads of 5 rows and 2 columns."""
     draw = torch.Generator().manual_seed(2)
-    W, target = torch.randn((2, *layers, 6, 5, 2), generator=draw, dtype=torch.float64).unbind()
+    W, target = torch.randn((2, 2, 3, 5, 2), generator=draw, dtype=torch.float64)
+    if axes == 2:
+        cut = partial(torch.flatten, end_dim=1)
+    else:
 
-    def cut(X):
-        matrices = X.reshape(-1, 6, 5, 2)
-        return [X[k] for X in matrices for k in range(6)]
+        def cut(heads):
+            return torch.cat(heads.unbind(1), -1)
 
-    def side_by_side(X):
-        return torch.cat(X.unbind(-3), -1)
+    def by_muon(start, goal, axes):
+        *_, state = sgd(
+            lambda weights: ((weights["W"] - goal) ** 4).sum(),
+            State(0, {"W": start}),
+            [()] * 3,
+            3,
+            optimizer="muon",
+            learning_rate=RATE,
+            warmup_steps=0,
+            matrices={"W": axes},
+        )
+        return state.weights["W"].detach()
 
-    states = sgd(
-        lambda weights: ((weights["W"] - target) ** 4).sum(),
-        State(0, {"W": W}),
-        [()] * 3,
-        3,
-        optimizer="muon",
-        learning_rate=RATE,
-        warmup_steps=0,
-        matrices={"W": axes},
-    )
-    found = [state.weights["W"].detach().clone() for state in states][-1]
-    view = side_by_side if axes == 3 else cut
-    parts = view(W) if axes == 2 else list(view(W).reshape(-1, 5, 12))
-    targets = view(target) if axes == 2 else list(view(target).reshape(-1, 5, 12))
-    wanted = view(found) if axes == 2 else list(view(found).reshape(-1, 5, 12))
-    for part, goal, end in zip(parts, targets, wanted, strict=True):
-        alone = part.clone().requires_grad_()
-        rule = PlainMuon([alone])
-        for step in range(3):
-            rule.param_groups[0]["lr"] = RATE * warmup_cosine(step, 0, 3)
-            rule.zero_grad()
-            ((alone - goal) ** 4).sum().backward()
-            rule.step()
-        torch.testing.assert_close(end, alone.detach(), rtol=1e-9, atol=1e-11)
+    found = cut(by_muon(W, target, axes))
+    for one, start, goal in zip(found, cut(W), cut(target), strict=True):
+        torch.testing.assert_close(one, by_muon(start, goal, 2), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -220,38 +171,20 @@ def test_every_state_is_that_of_the_textbook_loop(optimizer):
         torch.testing.assert_close(state.loss, value, rtol=rtol, atol=0)
 
 
-def test_an_adam_step_is_the_one_of_the_paper():
-    weights, (batch, *_) = problem(torch.float64)
-    b = weights["b"].clone().requires_grad_()
-    g = torch.autograd.grad(loss({**weights, "b": b}, *batch), b)[0]
-    (state, *_) = trained(State(0, weights), [batch], "adam")
-    moved = (
-        RATE / WARMUP * g / (g.abs() + 1e-8)
-    )  # the moments of one gradient, their bias corrected
-    torch.testing.assert_close(weights["b"] - state.weights["b"], moved, rtol=1e-10, atol=0)
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("step", [1, 6, N_STEPS - 1])
-def test_training_goes_on_bit_for_bit_from_a_state(optimizer, step):
+def test_training_goes_on_bit_for_bit_from_the_tensors_of_a_state(optimizer, step):
     weights, batches = problem(torch.float32)
     through = trained(State(0, weights), batches, optimizer)
-    resumed = trained(through[step - 1], batches[step:], optimizer)
+    kept = {**through[step - 1].tensors(), "of another": torch.ones(1)}
+    state = State.from_tensors(step, kept, torch.device("cpu"))
+    assert torch.equal(state.loss, through[step - 1].loss)
+    resumed = trained(state, batches[step:], optimizer)
     assert [state.step for state in resumed] == list(range(step + 1, N_STEPS + 1))
     for one, other in zip(through[step:], resumed, strict=True):
-        assert torch.equal(one.loss, other.loss)
-        assert one.moments.keys() == other.moments.keys()
-        for part, other_part in ((one.weights, other.weights), (one.moments, other.moments)):
-            assert all(torch.equal(part[name], other_part[name]) for name in part)
-
-
-def test_adam_without_its_moments_goes_elsewhere():
-    weights, batches = problem(torch.float32)
-    through = trained(State(0, weights), batches, "adam")
-    forgetful = State(6, through[5].weights)
-    assert not torch.equal(
-        trained(forgetful, batches[6:], "adam")[-1].weights["A"], through[-1].weights["A"]
-    )
+        wanted = other.tensors()
+        assert one.tensors().keys() == wanted.keys()
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in one.tensors().items())
 
 
 def test_the_start_is_left_as_it_was():
@@ -280,47 +213,21 @@ def test_the_warm_up_is_linear_and_the_cosine_ends_at_zero():
 
 def test_a_schedule_may_lack_a_warm_up_or_be_one():
     assert warmup_cosine(0, 0, 10) == 1.0
-    assert [warmup_cosine(step, 4, 4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert warmup_cosine(4, 4, 4) == 1.0
 
 
 @pytest.mark.parametrize(
     ("n_steps", "every", "steps"),
     [
         (10, 4, [0, 1, 2, 4, 8, 10]),
-        (12, 4, [0, 1, 2, 4, 8, 12]),
         (40, 10, [0, 1, 2, 4, 8, 10, 20, 30, 40]),
         (10, 100, [0, 1, 2, 4, 8, 10]),
-        (8, 100, [0, 1, 2, 4, 8]),
         (3, 1, [0, 1, 2, 3]),
         (1, 1, [0, 1]),
     ],
 )
 def test_the_saved_steps_are_dense_at_first_and_even_later(n_steps, every, steps):
     assert saved_steps(n_steps, every) == steps
-
-
-@given(st.integers(1, 3000), st.integers(1, 4000))
-def test_the_saved_steps_rise_from_zero_to_the_last(n_steps, every):
-    steps = saved_steps(n_steps, every)
-    assert (steps[0], steps[-1]) == (0, n_steps)
-    assert all(one < two for one, two in pairwise(steps))
-    assert {*range(0, n_steps, every)} <= {*steps}
-    odd = [step for step in steps[:-1] if step % every]
-    assert odd == [2**k for k in range(len(odd))] or every & (every - 1) == 0
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_state_is_made_again_from_its_tensors(optimizer):
-    weights, batches = problem(torch.float64)
-    state = trained(State(0, weights), batches, optimizer, 3)[-1]
-    found = State.from_tensors(
-        3, {**state.tensors(), "of another": torch.ones(1)}, torch.device("cpu")
-    )
-    assert found.step == 3
-    assert torch.equal(found.loss, state.loss)
-    for one, other in ((found.weights, state.weights), (found.moments, state.moments)):
-        assert one.keys() == other.keys()
-        assert all(torch.equal(one[name], other[name]) for name in other)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -333,15 +240,8 @@ def test_weights_that_the_loss_does_not_depend_on_stay(optimizer):
     assert all(torch.equal(found.weights[name], wanted.weights[name]) for name in weights)
 
 
-def test_training_does_not_wait_for_the_compiler_to_be_imported():
-    script = """
-import sys, torch
-from lib.training.sgd import State, sgd
-for optimizer in ("adam", "adamw", "sgd", "muon"):
-    start = State(0, {"w": torch.ones(2, 2)})
-    decay = 0.1 * (optimizer == "adamw")
-    rule = {"optimizer": optimizer, "weight_decay": decay, "matrices": {"w": 2}}
-    list(sgd(lambda w: w["w"].sum(), start, [()], 1, learning_rate=1.0, warmup_steps=0, **rule))
-sys.exit("torch._dynamo" in sys.modules)
-"""
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_training_does_not_wait_for_the_compiler_to_be_imported(optimizer, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    weights, batches = problem(torch.float32)
+    assert trained(State(0, weights), batches[:1], optimizer)

@@ -11,7 +11,6 @@ from lib.training.stiff_flow import (
     Step,
     along,
     crossing_of,
-    first_crossing,
     stiff_flow,
     until_positive,
 )
@@ -56,19 +55,9 @@ def test_a_flow_may_end_a_rounding_after_a_step(method):
             stiff_flow(lambda x: -x, None, np.ones(1), end, rtol=1e-6, atol=1e-9, method=method)
         )
 
-    for step in steps(30.0)[1:-1]:
+    for step in steps(30.0)[1:-1:4]:
         end = np.nextafter(step.time, np.inf)
         assert steps(end)[-1].time == end
-
-
-def test_a_crossing_is_found_within_its_step():
-    for step in stiff_flow(lambda x: -x, None, np.ones(1), 3.0, rtol=1e-10, atol=1e-10):
-        if step.state[0] < 0.5:
-            assert first_crossing(step, lambda x: 0.5 - float(x[0])) == pytest.approx(
-                math.log(2), rel=1e-8
-            )
-            return
-    raise AssertionError("it falls below a half")
 
 
 def test_a_level_is_found_on_the_side_on_which_it_lies():

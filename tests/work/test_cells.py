@@ -188,8 +188,3 @@ def test_a_cell_says_what_it_was_made_of():
         note = json.loads(header_of(file.read_bytes())[0]["__metadata__"]["note"])
         keys.append((note["key"]["function"], note["key"]["arguments"][1:]))
     assert sorted(keys, key=str) == [("cell", [{"factor": 1.5, "names": []}, i]) for i in (0, 1, 5)]
-
-
-def test_without_rows_there_are_columns():
-    assert list(joined(run(Params(1.0))["one"], "none")) == ["seed"]
-    assert joined([], "none").empty

@@ -96,18 +96,6 @@ def test_a_checkpoint_that_is_broken_or_lacks_a_snapshot_before_it_is_passed_ove
         assert newest([opened(scratch)[0]])[0] == 0
 
 
-def test_no_checkpoint_is_due_at_once_or_after_one(scratch):
-    kept, _ = opened(scratch)
-    assert not kept.due()
-    kept.checkpoint(3, {"W": torch.zeros(1)})
-    assert not kept.due()
-    assert kept.steps() == [3]
-
-
-def test_a_checkpoint_is_due_when_time_has_passed(hasty, scratch):
-    assert opened(scratch)[0].due()
-
-
 def test_trainings_together_go_on_from_the_newest_step_that_all_have(tmp_path, capsys):
     both = [Scratch("toy", {"seed": seed}, tmp_path) for seed in (0, 1)]
     with both[0] as one, both[1] as other:

@@ -3,7 +3,6 @@ fault does not.
 """
 
 import errno
-import os
 import re
 import shutil
 import subprocess
@@ -16,6 +15,8 @@ from safetensors.torch import save_file
 
 from lib.files.files import InputError
 from lib.work.command import refuse_shallow_clone, run
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -62,15 +63,6 @@ def test_a_text_may_name_a_file_of_the_users_own_and_a_path_a_data_set_alone(cal
     assert found == [str(own)]
     with pytest.raises(SystemExit, match=r"own\.safetensors: wanted a data set with its digest"):
         called(path, str(own))
-
-
-def test_a_list_may_stand_between_others(called):
-    def main(tables: list[Path], out: Path) -> None:
-        found.append((tables, out))
-
-    found = []
-    called(main, "one", "two", "out")
-    assert found == [([Path("one"), Path("two")], Path("out"))]
 
 
 @pytest.mark.parametrize(
@@ -122,22 +114,15 @@ def test_what_is_not_on_the_command_line_is_taken_from_the_environment_where_tha
     ]
 
 
-@pytest.mark.parametrize("value", [None, ""])
-def test_an_empty_variable_is_none_and_the_error_shows_how_it_is_given(called, monkeypatch, value):
-    def main(param: str, rev: str, to: str | None = None) -> None:
+def test_an_empty_variable_is_none_and_the_error_shows_how_it_is_given(called, monkeypatch):
+    def main(param: str, rev: str) -> None:
         raise AssertionError
 
     monkeypatch.setenv("REV", "HEAD")
-    monkeypatch.delenv("PARAM", raising=False) if value is None else monkeypatch.setenv(
-        "PARAM", value
-    )
-    monkeypatch.setattr(
-        sys.modules[__name__], "__doc__", "Something: `make it PARAM=a.b REV=HEAD`, and `more`."
-    )
-    with pytest.raises(
-        SystemExit,
-        match=r"^error: wanted PARAM, got none; for example `make it PARAM=a\.b REV=HEAD`$",
-    ):
+    monkeypatch.setenv("PARAM", "")
+    said = "Something: `make it PARAM=a.b REV=HEAD`, and `more`."
+    monkeypatch.setattr(sys.modules[__name__], "__doc__", said)
+    with pytest.raises(SystemExit, match=r"^error: wanted PARAM, got none; for example `make it P"):
         called(main, environment=True)
 
 
@@ -146,7 +131,6 @@ def test_an_empty_variable_is_none_and_the_error_shows_how_it_is_given(called, m
     [
         (InputError("a.b: wanted one, got two"), "error: a.b: wanted one, got two"),
         (OSError(errno.ENOSPC, "No space left on device"), "wanted room to write, got none"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), "wanted room to write, got none"),
     ],
 )
 def test_bad_input_and_a_full_disk_end_in_one_line(called, error, said):
@@ -205,26 +189,17 @@ def test_to_start_a_program_loads_nothing_but_the_standard_library():
     """`stages/__init__.py` does so before all else."""
     script = (
         "import sys; before = {*sys.modules}; import lib.work.command\n"
-        "print(*{name.partition('.')[0] for name in {*sys.modules} - before} - "
-        "{*sys.stdlib_module_names, 'lib'})\n"
+        "names = {name.partition('.')[0] for name in {*sys.modules} - before}\n"
+        "sys.exit(' '.join(names - {*sys.stdlib_module_names, 'lib'}) or 0)\n"
     )
-    root, plain = Path(__file__).parents[2], {"PATH": os.environ.get("PATH", "")}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=root,
-        env=plain,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == ""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, env={}, check=True)
 
 
 def test_a_stage_looks_for_garbage_while_it_works_alone(tmp_path):
     """Not while it imports; and what was imported is not looked through."""
-    root, stages = Path(__file__).parents[2], tmp_path / "stages"
+    stages = tmp_path / "stages"
     stages.mkdir()
-    shutil.copy(root / "stages" / "__init__.py", stages)
+    shutil.copy(ROOT / "stages" / "__init__.py", stages)
     (stages / "toy.py").write_text(
         "import gc\n"
         "from lib.work.command import run\n"
@@ -233,12 +208,10 @@ def test_a_stage_looks_for_garbage_while_it_works_alone(tmp_path):
         "    print(gc.isenabled(), gc.get_freeze_count() > 5000, len(gc.get_objects()) < 1000)\n"
         "run(main)\n"
     )
-    plain = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(root)}
     command = [sys.executable, "-m", "stages.toy"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=plain, check=True, capture_output=True, text=True
-    )
-    assert done.stdout.splitlines() == ["False", "True True True"]
+    plain = {"PYTHONPATH": str(ROOT)}
+    said = subprocess.check_output(command, cwd=tmp_path, env=plain, text=True)
+    assert said.splitlines() == ["False", "True True True"]
 
 
 def test_an_option_such_as_a_project_is_no_data_set(called, tmp_path):

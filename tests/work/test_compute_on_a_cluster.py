@@ -5,7 +5,7 @@ test_compute_by_ray.py has one.
 import dataclasses
 import os
 import pickle
-import shlex
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -144,10 +144,7 @@ def result_of(terms, function, *arguments):
 
 def test_an_error_travels_whole_with_the_traceback_of_the_worker(terms):
     assert result_of(terms, divmod, 7, 2) == ((3, 1), None, 0)
-    _, error, _ = (
-        result_of(terms, InputError, "fine")[0],
-        *result_of(terms, os.stat, "/not/there")[1:],
-    )
+    _, error, _ = result_of(terms, os.stat, "/not/there")
     assert isinstance(error, FileNotFoundError)
     assert error.filename == "/not/there"
     assert "FileNotFoundError: [Errno 2]" in error.__notes__[0]
@@ -202,42 +199,19 @@ def test_a_job_that_loses_its_worker_in_every_try_ends_the_work(capfd, monkeypat
         ray_workers._lost(RuntimeEnvSetupError(), 7, 1, "toy")
 
 
-def test_the_script_for_slurm_parses_and_starts_ray_as_ray_takes_it():
+def test_the_script_for_slurm_parses_and_starts_the_pipeline_by_ray():
     file = ROOT / "docs" / "clusters" / "slurm.sh"
     subprocess.run(["bash", "-n", file], check=True)
     script = file.read_text(encoding="utf-8").replace("\\\n", " ")
-    [command] = [line for line in script.splitlines() if "ray symmetric-run" in line]
-    words = shlex.split(command)
-    before, after = (
-        words[words.index("symmetric-run") : words.index("--")],
-        words[words.index("--") + 1 :],
-    )
-    assert before[1:3] == ["--address", "$head:6379"]
-    assert not {word.split("=")[0] for word in before} & {
-        "--head",
-        "--node-ip-address",
-        "--port",
-        "--block",
-    }
-    assert after == ["dvc", "repro", "$@"]
+    assert re.search(r"ray symmetric-run --address .*:6379. .*-- dvc repro", script)
     assert "export LAB_WORKERS=ray:auto" in script
-    assert "#SBATCH --ntasks-per-node=1" in script
 
 
-def test_the_file_for_kubernetes_parses_and_gives_every_pod_the_shared_folder_at_one_place():
+def test_the_file_for_kubernetes_names_the_ray_that_is_installed():
     made = load_yaml(ROOT / "docs" / "clusters" / "kuberay.yaml")
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]
-    assert (made["apiVersion"], made["kind"]) == ("ray.io/v1", "RayCluster")
-    assert extra["ray"] == [f"ray=={made['spec']['rayVersion']}"]
-    head, [workers] = made["spec"]["headGroupSpec"], made["spec"]["workerGroupSpecs"]
-    assert head["rayStartParams"]["num-cpus"] == "0"
-    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
-    pods = [group["template"]["spec"] for group in (head, workers)]
-    for pod in pods:
-        [container] = pod["containers"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["optional-dependencies"]["ray"] == [f"ray=={made['spec']['rayVersion']}"]
+    groups = (made["spec"]["headGroupSpec"], *made["spec"]["workerGroupSpecs"])
+    for group in groups:
+        [container] = group["template"]["spec"]["containers"]
         assert container["volumeMounts"] == [{"name": "project", "mountPath": "/project"}]
-        assert [volume["name"] for volume in pod["volumes"]] == ["project"]
-        assert container["resources"]["requests"] == container["resources"]["limits"]
-    assert len({pod["volumes"][0]["persistentVolumeClaim"]["claimName"] for pod in pods}) == 1

@@ -46,10 +46,6 @@ def test_what_was_saved_is_loaded_bit_for_bit(scratch, tensors):
     assert note == {"step": 7}
 
 
-def test_what_was_never_saved_is_none(scratch):
-    assert scratch.load("checkpoint-1") is None
-
-
 def test_names_are_sorted_and_may_be_dropped(scratch, tensors):
     for name in ("b-2", "a-1", "b-1"):
         scratch.save(name, tensors, {})
@@ -74,7 +70,7 @@ def test_a_second_save_replaces_the_first(scratch, tensors):
     assert (scratch.names(), sorted(found), note) == (["a"], ["W"], {"step": 2})
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.2, 0.6, 0.99])
+@pytest.mark.parametrize("kept", [0.0, 0.6, 0.99])
 def test_a_truncated_file_is_skipped_with_a_warning_and_made_again(scratch, tensors, kept):
     scratch.save("a", tensors, {})
     data = file_of(scratch).read_bytes()
@@ -113,19 +109,14 @@ def test_every_part_of_the_key_has_a_folder_of_its_own(tmp_path, tensors):
     others = [{**KEY, "seed": 4}, {**KEY, "data": "abd"}, {"seed": 3}, {**KEY, "more": None}]
     with Scratch("toy", KEY, tmp_path) as scratch:
         scratch.save("a", tensors, {})
+    with Scratch("toy", dict(reversed(KEY.items())), tmp_path) as same:
+        assert same.folder == scratch.folder
     folders = {scratch.folder}
     for key in others:
         with Scratch("toy", key, tmp_path) as other:
             assert other.load("a") is None
             folders.add(other.folder)
     assert len(folders) == 1 + len(others)
-
-
-def test_the_order_of_the_key_means_nothing(tmp_path):
-    assert (
-        Scratch("toy", dict(reversed(KEY.items())), tmp_path).folder
-        == Scratch("toy", KEY, tmp_path).folder
-    )
 
 
 def test_scratch_lies_in_the_temporary_folder_of_dvc(tmp_path, monkeypatch):
