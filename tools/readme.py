@@ -85,7 +85,6 @@ def row(claim: dict[str, Any]) -> str:
     said = f"{claim['statement']} ({claim['kind']})"
     verdict = VERDICTS[claim["holds"]]
     if claim["holds"] is False:
-        said += f" *{claim['why']}*"
         verdict = claim["outcome"]
     cells = [said, value(claim), null(claim), claim["bar"]]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + f" | {verdict} |"

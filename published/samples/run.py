@@ -124,6 +124,7 @@ def written(trainings: pd.DataFrame, threshold: float) -> None:
     needed = numbers_of_falling_losses(trainings, threshold)
     needed["share"] = needed["n_relevant"] / needed["seq_len"]
     measured = {}
+    exponents = []
     for name, of in needed.groupby("sweep"):
         by_share = {
             f"{share:g}": one.set_index("seed")["n_needed"] for share, one in of.groupby("share")
@@ -131,18 +132,19 @@ def written(trainings: pd.DataFrame, threshold: float) -> None:
         measured[f"needed_{name}"] = by_share
         local = local_exponents(of)
         measured[f"exponent_{name}"] = {f"{share:.3g}": local.loc[share] for share in local.index}
+        exponents.append(local.melt(ignore_index=False, value_name="exponent").assign(sweep=name))
     trained = needed[needed["sweep"].isin(NAMES.values())]
     square = trained.assign(log=np.log(trained["n_needed"] * trained["share"] ** 2))
     largest = square.groupby(["sweep", "share"])["log"].mean().max()
     setup = {"threshold": threshold, "n_seeds": float(trainings["seed"].nunique())}
     setup["largest_times_square"] = float(np.exp(largest))
     measured |= {f"whole_exponent_{name}": of for name, of in whole_exponents(needed).items()}
-    for name, table in {"trainings": trainings, "needed": needed}.items():
+    local = pd.concat(exponents).reset_index()
+    for name, table in {"trainings": trainings, "needed": needed, "exponents": local}.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
     write_measures(measured, OUT, setup, headlines=["whole_exponent_alone"])
-    write_files(
-        OUT / "figures", {"samples.svg": as_svg(lambda: samples_against_share(needed, threshold))}
-    )
+    figure = as_svg(lambda: samples_against_share(needed, local, threshold))
+    write_files(OUT / "figures", {"samples.svg": figure})
 
 
 def whole_exponents(needed: pd.DataFrame) -> dict[str, pd.Series]:

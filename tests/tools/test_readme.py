@@ -68,7 +68,7 @@ SECTIONS = r"""## b: 1 reproduced with limits
 | claim | number | null | bar | |
 |---|---|---|---|---|
 | The rank \| is two (paper) | 2 (1.5 to 2.5; n = 8), small, 1e-8 | 9.12: chance, beaten | mean in [1, 3] | holds |
-| It falls (ours) *so it is* | 1.23e+04 (1 to –; n = 2) | 1: another | every in (0, 1] | finding |
+| It falls (ours) | 1.23e+04 (1 to –; n = 2) | 1: another | every in (0, 1] | finding |
 
 ## a: 1 no, 1 not tested
 

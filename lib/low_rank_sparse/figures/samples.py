@@ -8,7 +8,6 @@ from scipy import stats
 
 from lib.low_rank_sparse.figures.panels import where
 from lib.low_rank_sparse.figures.scaling import SHARE
-from lib.low_rank_sparse.samples import local_exponents
 from lib.pages.style import BOUND_COLOR, NULL_COLOR, VIRIDIS
 
 SHOWN = {  # the sweeps, with their names, colours and markers
@@ -18,7 +17,7 @@ SHOWN = {  # the sweeps, with their names, colours and markers
 ORDER = -2  # of the number that is enough
 
 
-def samples_against_share(needed: pd.DataFrame, threshold: float) -> Figure:
+def samples_against_share(needed: pd.DataFrame, local: pd.DataFrame, threshold: float) -> Figure:
     r"""The number needed at each share, and the exponents between neighbouring shares.
 
     Points are geometric means and means over seeds, bars their 95 % intervals (Student's t). Hollow
@@ -37,8 +36,8 @@ def samples_against_share(needed: pd.DataFrame, threshold: float) -> Figure:
             low, high = np.exp(middle - error), np.exp(middle + error)
             at = np.exp(middle)
             numbers.errorbar(at.index, at, [at - low, high - at], **style)
-        local = local_exponents(where(needed, sweep=name))
-        middle, error = _interval(local)
+        of = where(local, sweep=name)
+        middle, error = _interval(of.pivot_table(index="share", columns="seed", values="exponent"))
         style = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "lw": 1, "label": label}
         exponents.errorbar(middle.index, middle, error, **style)
     shares = np.unique(needed["share"])
