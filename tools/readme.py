@@ -40,10 +40,10 @@ beside its figure, with the value of every seed and the command that makes it.
 
 The first claim of an item decides: where it does not hold, the answer is *not reproduced*, or
 *contradicted* where the measurement says the opposite of the paper. Limits, and other claims that
-do not hold, are said with it. Questions of ours have a yes or a no. A claim is *paper*'s, where the
-paper says it, or *ours*. A number is the median over what is independent (a mean where the bar is
-of the mean), with a 95 % interval, or the range below six ([statistics.md](statistics.md)); of
-several cases that nearest to its bar is shown. A null is compared in pairs.
+do not hold, are said with it. Questions of ours have a yes or a no, and a claim of ours in an item
+of a paper says so. A number is the median over what is independent (a mean where the bar is of the
+mean), with a 95 % interval, or the range below six ([statistics.md](statistics.md)); of several
+cases that nearest to its bar is shown. A null is compared in pairs.
 
 """
 UNSURE = ("not reproduced", "contradicted", "no")
@@ -69,8 +69,8 @@ def section(family: str, items: list[dict[str, Any]], claims: Named) -> str:
         if "limits" in item:
             lines[-1] += f" Limits: {item['limits']}"
         if item["claims"]:
-            lines += ["", "| claim | number | null | bar | |", "|---|---|---|---|---|"]
-            lines += [row(claims[name]) for name in item["claims"]]
+            lines += ["", "| claim | number | null | bar | |", "|-|-|-|-|-|"]
+            lines += [row(item, claims[name]) for name in item["claims"]]
     return "\n".join(lines)
 
 
@@ -80,13 +80,11 @@ def counted(items: list[dict[str, Any]]) -> str:
     return ", ".join(f"{n} {answer}" for answer, n in answers.items())
 
 
-def row(claim: dict[str, Any]) -> str:
-    """A claim as a row of a table."""
-    said = f"{claim['statement']} ({claim['kind']})"
-    verdict = VERDICTS[claim["holds"]]
-    if claim["holds"] is False:
-        verdict = claim["outcome"]
-    cells = [said, value(claim), null(claim), claim["bar"]]
+def row(item: dict[str, Any], claim: dict[str, Any]) -> str:
+    """A claim as a row of a table; one of ours says so among the paper's."""
+    verdict = VERDICTS[claim["holds"]] if claim["holds"] is not False else claim["outcome"]
+    own = " (ours)" if "says" in item and claim["kind"] == "ours" else ""
+    cells = [claim["statement"] + own, value(claim), null(claim), claim["bar"]]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + f" | {verdict} |"
 
 

@@ -66,8 +66,8 @@ SECTIONS = r"""## b: 1 reproduced with limits
 **Theorem 1**: *reproduced with limits*. It is so. Limits: In part.
 
 | claim | number | null | bar | |
-|---|---|---|---|---|
-| The rank \| is two (paper) | 2 (1.5 to 2.5; n = 8), small, 1e-8 | 9.12: chance, beaten | mean in [1, 3] | holds |
+|-|-|-|-|-|
+| The rank \| is two | 2 (1.5 to 2.5; n = 8), small, 1e-8 | 9.12: chance, beaten | mean in [1, 3] | holds |
 | It falls (ours) | 1.23e+04 (1 to –; n = 2) | 1: another | every in (0, 1] | finding |
 
 ## a: 1 no, 1 not tested
@@ -75,8 +75,8 @@ SECTIONS = r"""## b: 1 reproduced with limits
 **Ours**: *no*. Is it?
 
 | claim | number | null | bar | |
-|---|---|---|---|---|
-| It was not run (ours) | – | – | median in [0, 1] | not run |
+|-|-|-|-|-|
+| It was not run | – | – | median in [0, 1] | not run |
 
 **Later**: *not tested*. Is it?
 """  # noqa: E501
