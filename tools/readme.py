@@ -36,7 +36,7 @@ PAGE = """# Items and claims
 
 Every item of `stages/FAMILY/claims.yaml` with its answer, and its claims with their verdicts, made
 by `make readme` from `metrics/items.json` and `metrics/claims.json`. `report.html` shows each
-beside its figure, with the value of every seed and the command that makes it.
+beside its figure.
 
 The first claim of an item decides: where it does not hold, the answer is *not reproduced*, or
 *contradicted* where the measurement says the opposite of the paper. Limits, and other claims that
