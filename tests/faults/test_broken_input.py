@@ -42,7 +42,9 @@ def other_tables(folder: Path, _: Path) -> list[Path]:
 
 def data_of_another_family(folder: Path, project: Path) -> list[Path]:
     """In the place of every data set, which is whole."""
-    found = [file for file in folder.glob("data/**/*.safetensors") if "snap" not in file.name]
+    families = ("gradual_rank", "low_rank_sparse", "vision")
+    files = [file for name in families for file in folder.glob(f"data/{name}/**/*.safetensors")]
+    found = [file for file in files if "snapshot" not in file.name]
     for file in found:
         own = file.relative_to(folder).parts[1]
         shutil.copy(project / OTHER_SETS[own in OTHER_SETS[0]], file)
