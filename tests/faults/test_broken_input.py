@@ -52,6 +52,9 @@ def data_of_another_family(folder: Path, project: Path) -> list[Path]:
 
 
 def runs_of_another_family(folder: Path, project: Path) -> list[Path]:
+    """Where any family's do not serve, as they do for spectra."""
+    if (folder / "stages" / "spectra.py").exists():
+        return []
     found = sorted({file.parents[1] for file in folder.rglob(STEPS)})
     for runs in found:
         shutil.rmtree(runs)
@@ -72,7 +75,7 @@ SAID = {
     flipped_bits: "the content does not fit",
     other_tables: "wanted a table with the columns .*, got columns step, matrix, norm",
     data_of_another_family: "wanted .*, (with tensors .*)?got tensors|, with tensors .* got",
-    runs_of_another_family: "wanted .*, got ",
+    runs_of_another_family: "wanted (a run|some of)",
     measures_of_another_family: r"wanted .*'\w+', got ",
 }
 
