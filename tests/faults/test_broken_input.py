@@ -42,7 +42,9 @@ def other_tables(folder: Path, _: Path) -> list[Path]:
 
 def data_of_another_family(folder: Path, project: Path) -> list[Path]:
     """In the place of every data set, which is whole."""
-    found = [file for file in folder.glob("data/**/*.safetensors") if "snap" not in file.name]
+    families = ("gradual_rank", "low_rank_sparse", "vision")
+    files = [file for name in families for file in folder.glob(f"data/{name}/**/*.safetensors")]
+    found = [file for file in files if "snapshot" not in file.name]
     for file in found:
         own = file.relative_to(folder).parts[1]
         shutil.copy(project / OTHER_SETS[own in OTHER_SETS[0]], file)
@@ -50,6 +52,9 @@ def data_of_another_family(folder: Path, project: Path) -> list[Path]:
 
 
 def runs_of_another_family(folder: Path, project: Path) -> list[Path]:
+    """Where any family's do not serve, as they do for spectra."""
+    if (folder / "stages" / "spectra.py").exists():
+        return []
     found = sorted({file.parents[1] for file in folder.rglob(STEPS)})
     for runs in found:
         shutil.rmtree(runs)
@@ -70,7 +75,7 @@ SAID = {
     flipped_bits: "the content does not fit",
     other_tables: "wanted a table with the columns .*, got columns step, matrix, norm",
     data_of_another_family: "wanted .*, (with tensors .*)?got tensors|, with tensors .* got",
-    runs_of_another_family: "wanted .*, got ",
+    runs_of_another_family: "wanted (a run|some of)",
     measures_of_another_family: r"wanted .*'\w+', got ",
 }
 

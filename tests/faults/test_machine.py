@@ -37,7 +37,7 @@ def main(out: {kind}) -> None:
 run(main)
 """
 PLAIN = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
-CLOSED = "Permission denied: .*wanted the permission for it.*"
+CLOSED = ".*wanted the permission for it.*"
 Done = subprocess.CompletedProcess[str]
 # Without the privileges of root, for whom every place can be written to.
 UNPRIVILEGED = """
