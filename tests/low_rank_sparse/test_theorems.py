@@ -202,33 +202,3 @@ def test_removing_neurons_at_random_scales_the_output_on_average(trained):
     torch.testing.assert_close(
         torch.stack(ways).mean(0), 0.75 * each.sum(1), rtol=1e-10, atol=1e-12
     )
-
-
-def test_the_same_seed_is_the_same_training_to_the_bit(trained):
-    again = Trained()
-    assert again.losses == trained.losses
-    assert all(torch.equal(again.final[name], trained.final[name]) for name in MATRICES)
-
-
-def test_vectorised_autograd_over_seeds_gives_the_closed_form_gradient():
-    """vmap(grad) of the loss, seed by seed stacked, against the loop over closed forms, in float32:
-    to 1e-6.
-    """
-    seeds = [Trained(seed, n_steps=0) for seed in range(3)]
-
-    def loss(weights, readout, X, labels):
-        return hinge(margins(outputs(weights, readout, X), labels)).mean()
-
-    stacked = {name: torch.stack([s.initial[name].float() for s in seeds]) for name in MATRICES}
-    parts = [
-        torch.stack([getattr(s, name)[:50] if name != "readout" else s.readout for s in seeds])
-        for name in ("readout", "X", "labels")
-    ]
-    vectorised = torch.func.vmap(torch.func.grad(loss))(
-        stacked, parts[0].float(), parts[1].float(), parts[2]
-    )
-    for i, s in enumerate(seeds):
-        weights = {name: W.float() for name, W in s.initial.items()}
-        _, wanted = loss_gradient(weights, s.readout.float(), s.X[:50].float(), s.labels[:50])
-        for name in MATRICES:
-            assert (vectorised[name][i] - wanted[name]).abs().max() <= 1e-6
