@@ -30,9 +30,19 @@ MEASURE = {
     "batch_size": 4,
     "seq_len": 16,
 }
-TEXT = (b"the cat sat on the mat. " * 30)[:512]
+SIZES = {
+    "d_model": 16,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "d_mlp": 24,
+    "init_scale": 0.1,
+    "seq_len": 16,
+}
+WORDS = b"the cat sat on the mat. " * 30
+TEXT = WORDS[:512]
 # Its words in another order: no two windows are alike.
-VARIED = b" ".join(np.random.default_rng(0).permutation(TEXT.split()).tolist())[:512]
+VARIED = b" ".join(np.random.default_rng(0).permutation(WORDS.split()).tolist())[:512]
 SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
 
 

@@ -1,0 +1,50 @@
+"""What the tests of stages share: a pair of each kind with its plans, and tables for evaluate."""
+
+import os
+
+import pytest
+
+from tests.checkpoints.checkpoints_made import VARIED, planned, taught
+from tests.checkpoints.checkpoints_tables import evaluate, made_tables
+
+
+def made_plans(kind, folder, saved="no"):
+    """The plans of a pair of that kind that was taught, in its own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("DVC_ROOT", raising=False)
+        patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+        (folder / "text.txt").write_bytes(VARIED)
+        return planned(*taught(kind, folder), folder / "text.txt", saved=saved)
+
+
+@pytest.fixture(scope="session", params=["llama", "gpt2"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def plans(kind, tmp_path_factory):
+    """The plans of a pair, whose adapters carry linear layers alone."""
+    return made_plans(kind, tmp_path_factory.mktemp("plans"))
+
+
+@pytest.fixture(scope="session")
+def whole_plans(kind, tmp_path_factory):
+    """The plans of a pair, whose adapters carry whole what else was tuned."""
+    return made_plans(kind, tmp_path_factory.mktemp("whole"), "yes")
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text.txt").write_bytes(VARIED)
+    return tmp_path / "text.txt"
+
+
+@pytest.fixture(scope="session")
+def evaluated(tmp_path_factory):
+    """Made tables, and the folder in which evaluate wrote its metrics of them."""
+    tables = made_tables()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("evaluated"))
+        return tables, evaluate(tables)
