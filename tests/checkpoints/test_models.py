@@ -30,10 +30,11 @@ def test_a_small_model_is_the_same_for_a_seed_and_leaves_the_global_generator(ki
 
 def test_an_adapter_is_drawn_from_its_seed_and_leaves_the_global_generator():
     config = {"r": 2, "target_modules": "all-linear"}
+    models = [made("llama") for _ in range(3)]
     before = torch.get_rng_state()
     drawn = []
-    for seed in (1, 1, 2):
-        parameters = with_adapter(made("llama"), config, seed).named_parameters()
+    for model, seed in zip(models, (1, 1, 2), strict=True):
+        parameters = with_adapter(model, config, seed).named_parameters()
         drawn.append({name: A for name, A in parameters if "lora_A" in name})
     assert torch.equal(before, torch.get_rng_state())
     for name, A in drawn[0].items():

@@ -257,13 +257,6 @@ def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(sweep):
     check(sweep(few, fitted_loss=1e-9), wanted, atol=1e-3)
 
 
-def test_a_batch_may_be_all_samples_and_be_fitted_at_once(sweep):
-    found = sweep(CLASSES, training=TRAINED | {"batch_size": 13}, fitted_loss=9)
-    wanted = expected([SWEEPS[2]], 9, batch_size=13)
-    assert wanted["fitted_step"].tolist() == [0] * 4
-    check(found, wanted)
-
-
 @pytest.mark.parametrize(
     ("case", "message"),
     [

@@ -146,12 +146,6 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
     assert 0 not in set(table["fitted_step"])
 
 
-def test_a_batch_may_be_all_samples_and_be_fitted_at_once(train, tmp_path, dataset):
-    params = PARAMS | {"batch_size": 13, "fitted_loss": 9}
-    table = check(dataset, params, UNTIED, tmp_path, train(params, UNTIED))
-    assert table["fitted_step"].tolist() == [-1, -1, 0, 0, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("params", "configuration", "message"),
     [
