@@ -50,15 +50,6 @@ def test_the_class_with_the_most_tokens_is_the_label(sizes, n_confusion, seed):
     assert (classes[samples.relevant] == samples.labels).all()
 
 
-def test_tokens_are_orthonormal_patterns_with_gaussian_noise():
-    of = task(noise=0.3)
-    mu = orthonormal_patterns(of, generator())
-    torch.testing.assert_close(mu @ mu.T, torch.eye(9), atol=1e-6, rtol=0)
-    samples = draw_samples(of, mu, 500, generator(1))
-    rest = samples.tokens - mu[samples.patterns]
-    assert float(rest.std()) == pytest.approx(0.3, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

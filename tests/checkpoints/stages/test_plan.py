@@ -123,6 +123,15 @@ def test_ranks_are_those_of_the_rule_at_a_budget_that_they_keep(plans, pair):
     assert uniform == [{1}, {3}]
 
 
+def test_shuffles_have_the_ranks_of_the_attributed_plan_in_other_orders(plans):
+    for budget in MEASURE["budgets"]:
+        rows = plans.rows(rule="attributed", budget=budget)
+        assert [row["shuffle"] for row in rows] == [0, 1, 2]
+        orders = {tuple(row["ranks"]) for row in rows}
+        assert len(orders) == 3
+        assert len({tuple(sorted(order)) for order in orders}) == 1
+
+
 def test_singular_values_that_rounding_can_have_made_are_bought_last(stage, tmp_path):
     plans = planned(*taught("llama", tmp_path), "-")
     spectra = pd.read_parquet("spectra.parquet")
