@@ -43,6 +43,7 @@ WORDS = b"the cat sat on the mat. " * 30
 TEXT = WORDS[:512]
 # Its words in another order: no two windows are alike.
 VARIED = b" ".join(np.random.default_rng(0).permutation(WORDS.split()).tolist())[:512]
+FEW = {"n_shuffles": 0, "pruning_rates": [0.0], "budgets": [3]}  # losses
 SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
 
 

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from lib.checkpoints.folders import aligned, check_pair, open_checkpoint
 from lib.checkpoints.linear_modules import linear_modules, matched_by_content
 from lib.checkpoints.models import open_model
-from tests.checkpoints.checkpoints_made import SPECTRA, TEXT, adapted, planned, taught, windows
+from tests.checkpoints.checkpoints_made import FEW, SPECTRA, TEXT, adapted, planned, taught, windows
 from tests.checkpoints.transformers_made import made, moved, pair, saved
 
-ONE = dict.fromkeys(("n_batches", "n_choosing_batches", "n_measured_batches"), 1)
+ONE = dict.fromkeys(("n_batches", "n_choosing_batches", "n_measured_batches"), 1) | FEW
 
 
 @pytest.mark.parametrize("which", ["base", "tuned"])
@@ -81,7 +81,7 @@ def test_a_backbone_and_a_classifier_that_was_tuned_from_it(stage, tmp_path, kin
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         base, tuned, samples, kind_of = classifiers(kind, tmp_path)
-    plans = planned(base, tuned, "my.safetensors", saved=saves, budgets=[3], **ONE)
+    plans = planned(base, tuned, "my.safetensors", saved=saves, **ONE)
     [listed] = adapters_of(stage, plans, saves)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -111,7 +111,7 @@ EXPERTS = {
 def test_experts_that_are_held_together_are_named_with_their_share(stage, tmp_path, kind):
     """The share is that of models put together by hand; peft has the loss that is listed."""
     (tmp_path / "my.txt").write_bytes(TEXT)
-    plans = planned(*taught(kind, tmp_path), "my.txt", budgets=[3], **ONE)
+    plans = planned(*taught(kind, tmp_path), "my.txt", **ONE)
     [listed] = adapters_of(stage, plans)
     base, ended = (t.AutoModelForCausalLM.from_pretrained(f) for f in (plans.base, plans.tuned))
     tokens = windows(TEXT)[4:8]

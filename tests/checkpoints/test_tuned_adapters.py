@@ -18,7 +18,7 @@ from lib.checkpoints.models import open_model, open_tuned_model
 from lib.checkpoints.snapshots import audited, open_snapshots, open_tuned, tuned_snapshots
 from lib.checkpoints.update_spectra import Product, leading_triplets, squared_norm
 from lib.files.files import InputError
-from tests.checkpoints.checkpoints_made import TEXT, planned, windows
+from tests.checkpoints.checkpoints_made import FEW, TEXT, planned, windows
 from tests.checkpoints.transformers_made import made, saved
 
 WEIGHTS = "tuned/adapter_model.safetensors"
@@ -105,7 +105,7 @@ def test_an_adapter_is_cut_by_the_same_stages_as_a_full_fine_tune(stage, folder,
     file = Path("base/model.safetensors")
     held = {name.removeprefix(prefix): W.clone() for name, W in load_file(file).items()}
     save_file(held, file, {"format": "pt"})
-    plans = planned(Path("base"), Path("tuned"), "my.txt", budgets=[1, 4])
+    plans = planned(Path("base"), Path("tuned"), "my.txt", **FEW | {"budgets": [1, 4]})
     table = pd.read_parquet("spectra.parquet")
     matrices = table[(table["of"] == "update") & (table["head"] == 0)].set_index("module")
     tensors = load_file("tuned/adapter_model.safetensors")

@@ -5,7 +5,7 @@ Written in float64, sample by sample where it costs nothing, from the equations 
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import pandas as pd
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+
+from tests.stages.made import generator
 
 Weights = dict[str, Tensor]
 
@@ -144,6 +146,45 @@ def trained(
         states.append({name: W - learning_rate * slope for (name, W), slope in moved})
         losses.append(loss.item())
     return states, losses
+
+
+def training(problem: Mapping[str, Any], data: Weights, seed: int):
+    """The readout, and the weights and losses of a training from one seed, after every step."""
+    n, seq_len, d_model = data["tokens"].shape
+    m = problem["n_neurons"]
+    errors = problem["value_error"], problem["query_key_error"]
+    W = start(d_model, m, problem["init_scale"], generator(seed, "weights"), *errors)
+    n_outputs = problem.get("n_outputs", 1)
+    a = readout(problem["readout"], n_outputs, seq_len, m, generator(seed, "readout"))
+    if problem["permuted"]:
+        order = torch.randperm(n, generator=generator(seed, "permuted labels"))
+        data = data | {"labels": data["labels"][order]}
+    order = generator(seed, "order")
+    steps = batches(n, problem["batch_size"], problem["n_steps"], order)
+    return a, *trained(W, dict, a, data, steps, problem["learning_rate"])
+
+
+def best(W: Tensor, rank: int) -> Tensor:
+    """The best approximation at a rank."""
+    U, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
+    return (U[:, :rank] * sigma[:rank]) @ Vh[:rank]
+
+
+def nulls(
+    first: Weights, last: Weights, k: int, source: Callable[[str, str], torch.Generator]
+) -> tuple[Weights, Weights]:
+    """The weights with each update in k random directions, and with Gaussian ones of its norm."""
+    projected = {}
+    noise = {}
+    for name, W_0 in first.items():
+        update = last[name] - W_0
+        draw = {"generator": source("random directions", name), "dtype": torch.float64}
+        some = torch.randn(update.shape[1], k, **draw)
+        projected[name] = W_0 + update @ some @ torch.linalg.pinv(some)
+        draw["generator"] = source("gaussian", name)
+        G = torch.randn(update.shape, **draw)
+        noise[name] = W_0 + G * update.norm() / G.norm()
+    return projected, noise
 
 
 def fitted_step(losses: list[float], threshold: float) -> int:

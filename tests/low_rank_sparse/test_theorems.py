@@ -124,7 +124,8 @@ def test_where_values_do_not_tell_tokens_apart_queries_and_keys_do_not_move(trai
     value = torch.randn(D, generator=generator(0)).double()
     # x W_V is the value of every token x
     same = trained.initial | {"W_V": torch.outer(trained.mu.sum(0), value)}
-    _, slopes = loss_gradient(same, trained.readout, trained.train.tokens, trained.train.labels)
+    some = trained.train[:50]
+    _, slopes = loss_gradient(same, trained.readout, some.tokens, some.labels)
     assert slopes["W_Q"].abs().max() < 1e-12
     assert slopes["W_K"].abs().max() < 1e-12
     assert slopes["W_O"].abs().max() > 1e-6

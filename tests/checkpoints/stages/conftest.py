@@ -8,31 +8,16 @@ from tests.checkpoints.checkpoints_made import VARIED, planned, taught
 from tests.checkpoints.checkpoints_tables import evaluate, made_tables
 
 
-def made_plans(kind, folder, saved="no"):
-    """The plans of a pair of that kind that was taught, in its own folder."""
+@pytest.fixture(scope="session", params=["llama", "gpt2"])
+def plans(request, tmp_path_factory):
+    """The plans of a pair that was taught."""
+    folder = tmp_path_factory.mktemp("plans")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("DVC_ROOT", raising=False)
         patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
         (folder / "text.txt").write_bytes(VARIED)
-        return planned(*taught(kind, folder), folder / "text.txt", saved=saved)
-
-
-@pytest.fixture(scope="session", params=["llama", "gpt2"])
-def kind(request):
-    return request.param
-
-
-@pytest.fixture(scope="session")
-def plans(kind, tmp_path_factory):
-    """The plans of a pair, whose adapters carry linear layers alone."""
-    return made_plans(kind, tmp_path_factory.mktemp("plans"))
-
-
-@pytest.fixture(scope="session")
-def whole_plans(kind, tmp_path_factory):
-    """The plans of a pair, whose adapters carry whole what else was tuned."""
-    return made_plans(kind, tmp_path_factory.mktemp("whole"), "yes")
+        return planned(*taught(request.param, folder), folder / "text.txt")
 
 
 @pytest.fixture

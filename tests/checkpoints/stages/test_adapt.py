@@ -15,7 +15,7 @@ from lib.checkpoints.factors import as_tensors, read_factors, write_factors
 from lib.checkpoints.folders import layer_of
 from lib.checkpoints.update_spectra import leading_triplets
 from lib.files.files import InputError
-from tests.checkpoints.checkpoints_made import adapted, loss_of, planned, taught
+from tests.checkpoints.checkpoints_made import FEW, adapted, loss_of, planned, taught
 
 HELD = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -119,15 +119,16 @@ def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(plans, 
     assert "\nbase_model: org/model\n" in card
 
 
-def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(whole_plans, adapt):
-    out, listed = adapt(whole_plans, "yes")
+def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(plans, adapt):
+    whole = planned(plans.base, plans.tuned, plans.folder / "text.txt", saved="yes", **FEW)
+    out, listed = adapt(whole, "yes")
     adapter = out / "rank-3"
-    row = chosen(whole_plans, 3)
-    found = loss_of(adapted(whole_plans.base, adapter))
+    row = chosen(whole, 3)
+    found = loss_of(adapted(whole.base, adapter))
     assert found == pytest.approx(row["loss_on_base"], rel=1e-4)
     assert row["loss"] == pytest.approx(row["loss_on_base"], rel=1e-5)
-    base = loss_of(whole_plans.base)
-    assert whole_plans.losses["loss_base"] == pytest.approx(base, rel=1e-5), "as it is"
+    base = loss_of(whole.base)
+    assert whole.losses["loss_base"] == pytest.approx(base, rel=1e-5), "as it is"
     card = (adapter / "README.md").read_text()
     assert "It carries whole what else was tuned" in card
     assert "not carried" not in card
@@ -141,7 +142,7 @@ def test_the_base_is_measured_in_the_type_in_which_it_is_stored(
     pair = taught("llama", tmp_path)
     for folder in pair:
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
-    plans = planned(*pair, text, saved=saved, budgets=[3])
+    plans = planned(*pair, text, saved=saved, **FEW)
     adapt(plans, saved)
     found = loss_of(adapted(plans.base, Path("adapters/rank-3")))
     assert chosen(plans, 3)["loss_on_base"] == pytest.approx(found, rel=1e-5)
@@ -154,7 +155,7 @@ def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, adapt, tmp_pa
     model = AutoModelForCausalLM.from_pretrained(tuned)
     model.resize_token_embeddings(260, mean_resizing=False)
     model.save_pretrained(tuned)
-    plans = planned(base, tuned, text, saved="yes", budgets=[3])
+    plans = planned(base, tuned, text, saved="yes", **FEW)
     out, listed = adapt(plans, "yes")
     row = chosen(plans, 3)
     found = loss_of(adapted(base, out / "rank-3"))

@@ -19,6 +19,7 @@ from lib.checkpoints.plans import Module, budget_of
 from lib.files.files import InputError
 from stages.checkpoints import plan as module
 from tests.checkpoints.checkpoints_made import (
+    FEW,
     MEASURE,
     SECTIONS,
     cross_entropy,
@@ -123,6 +124,7 @@ def test_ranks_are_those_of_the_rule_at_a_budget_that_they_keep(plans, pair):
     assert uniform == [{1}, {3}]
 
 
+@pytest.mark.parametrize("plans", ["llama"], indirect=True)
 def test_shuffles_have_the_ranks_of_the_attributed_plan_in_other_orders(plans):
     for budget in MEASURE["budgets"]:
         rows = plans.rows(rule="attributed", budget=budget)
@@ -199,6 +201,7 @@ def test_pruning_has_the_losses_of_models_pruned_by_hand(plans, pair):
     assert losses["updates, at random", 0.5] > losses["updates, smallest first", 0.5]
 
 
+@pytest.mark.parametrize("plans", ["gpt2"], indirect=True)
 def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, plans, monkeypatch):
     measured, attribution = GainMeasure.of, module.path_attribution
     calls = []
@@ -271,7 +274,7 @@ def test_of_completions_every_token_counts_the_same(stage, tmp_path):
         for piece, n in zip(pieces, cuts, strict=True)
     ]
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
-    losses = planned(*taught("llama", tmp_path), tmp_path / "t.jsonl").losses
+    losses = planned(*taught("llama", tmp_path), tmp_path / "t.jsonl", **FEW).losses
     assert losses["attributed"] == pytest.approx(losses["drop"], rel=0.1)
 
 

@@ -98,36 +98,28 @@ def check(table, keys, wanted, rel=2e-5):
         assert rows.loc[key].to_dict() == pytest.approx(numbers, rel=rel, abs=2e-6, nan_ok=True)
 
 
-def best(W, rank):
-    """The best approximation at a rank."""
-    U, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
-    return (U[:, :rank] * sigma[:rank]) @ Vh[:rank]
-
-
 def low_rank(first, last, seed):
     """Every kind and rank with its weights."""
     update = {name: last[name] - first[name] for name in MATRICES}
 
     def at(rank, names=MATRICES):
-        return {name: first[name] + best(update[name], rank) for name in names}
+        return {name: first[name] + reference.best(update[name], rank) for name in names}
 
     for rank in PARAMS["ranks"]:
         yield ("all", rank), at(rank)
     for rank in PARAMS["ranks_alone"]:
-        yield ("weights, not updates", rank), {name: best(last[name], rank) for name in MATRICES}
+        yield (
+            ("weights, not updates", rank),
+            {name: reference.best(last[name], rank) for name in MATRICES},
+        )
         yield ("W_Q and W_K", rank), at(rank, ["W_Q", "W_K"])
         yield ("W_V", rank), at(rank, ["W_V"])
         yield ("W_O", rank), at(rank, ["W_O"])
     yield ("pairs 3 and 4", 2), {m: first[m] + at(4)[m] - at(2)[m] for m in MATRICES}
-    projected = {}
-    noise = {}
-    for name, W in update.items():
-        source = generator(11, "random directions", seed, name)
-        two = torch.randn(D, 2, generator=source, dtype=torch.float64)
-        projected[name] = first[name] + W @ two @ torch.linalg.pinv(two)
-        source = generator(11, "gaussian", seed, name)
-        G = torch.randn(W.shape, generator=source, dtype=torch.float64)
-        noise[name] = first[name] + G * W.norm() / G.norm()
+    start = {name: first[name] for name in MATRICES}
+    projected, noise = reference.nulls(
+        start, last, 2, lambda null, name: generator(11, null, seed, name)
+    )
     yield ("random directions", 2), projected
     yield ("gaussian", D), noise
 

@@ -5,7 +5,6 @@ every row.
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from lib.files.files import InputError
 from lib.work.cells import spread_cells
@@ -108,18 +107,7 @@ def training(problem, classes, seed):
         reference.samples(problem, classes, mu, problem[f"n_{part}"], generator(seed, part))
         for part in ("train", "test")
     )
-    m = problem["n_neurons"]
-    errors = problem["value_error"], problem["query_key_error"]
-    begun = generator(seed, "weights")
-    start = reference.start(problem["d_model"], m, problem["init_scale"], begun, *errors)
-    shape = problem["readout"], problem["n_outputs"], problem["seq_len"], m
-    a = reference.readout(*shape, generator(seed, "readout"))
-    if problem["permuted"]:
-        order = torch.randperm(len(train["labels"]), generator=generator(seed, "permuted labels"))
-        train["labels"] = train["labels"][order]
-    sizes = problem["n_train"], problem["batch_size"], problem["n_steps"]
-    steps = reference.batches(*sizes, generator(seed, "order"))
-    states, losses = reference.trained(start, dict, a, train, steps, problem["learning_rate"])
+    a, states, losses = reference.training(problem, train, seed)
     return a, test, states[0], states[-1], losses
 
 
@@ -147,26 +135,16 @@ def cuts(hinge, first, last, k):
     """The losses of the model whose updates are cut, or whose attention is as it began."""
     row = {"hinge_without_attention": hinge(last | {name: first[name] for name in ("W_Q", "W_K")})}
     for name, rank in (("rank_2", 2), ("rank_below", k - 1), ("rank_k", k)):
-        weights = {}
-        for matrix, W in last.items():
-            U, sigma, Vh = torch.linalg.svd(W - first[matrix], full_matrices=False)
-            weights[matrix] = first[matrix] + (U[:, :rank] * sigma[:rank]) @ Vh[:rank]
-        row[f"hinge_at_{name}"] = hinge(weights)
+        cut = {of: W + reference.best(last[of] - W, rank) for of, W in first.items()}
+        row[f"hinge_at_{name}"] = hinge(cut)
     return row
 
 
 def nulls(hinge, first, last, k, labels, seed):
     """With each update in k random directions, and with Gaussian updates of the same norms."""
-    projected = {}
-    noise = {}
-    for name, W in last.items():
-        update = W - first[name]
-        source = generator(seed, "random directions", labels, name)
-        some = torch.randn(update.shape[1], k, generator=source, dtype=torch.float64)
-        projected[name] = first[name] + update @ some @ torch.linalg.pinv(some)
-        source = generator(seed, "gaussian", labels, name)
-        G = torch.randn(W.shape, generator=source, dtype=torch.float64)
-        noise[name] = first[name] + G * update.norm() / G.norm()
+    projected, noise = reference.nulls(
+        first, last, k, lambda null, name: generator(seed, null, labels, name)
+    )
     of_noise = spectra(first, noise, k)
     kept = [f"{name}_{key}" for name in last for key in ("energy", "energy_2", "gap")]
     row = {f"gaussian_{key}": of_noise[key] for key in kept}

@@ -9,7 +9,7 @@ import torch
 from lib.files.files import InputError
 from lib.training import gradient_descent
 from tests.low_rank_sparse import low_rank_sparse_made as reference
-from tests.stages.made import files, generator, read_run
+from tests.stages.made import files, read_run
 
 SIZES = {"n_train": 13, "n_test": 9, "seq_len": 6, "d_model": 8}
 TIED = {"name": "one", "readout": "tied", "learning_rate": 0.5, "n_seeds": 3, "first_seed": 3}
@@ -50,27 +50,14 @@ def train(stage, tmp_path, dataset):
     return run
 
 
-def training(dataset, way, seed):
-    """The readout, and the weights and losses of a training from one seed, after every step."""
-    errors = way["value_error"], way["query_key_error"]
-    begun = generator(seed, "weights")
-    start = reference.start(8, way["n_neurons"], way["init_scale"], begun, *errors)
-    a = reference.readout(way["readout"], 1, 6, way["n_neurons"], generator(seed, "readout"))
-    order = generator(seed, "order")
-    steps = reference.batches(13, way["batch_size"], way["n_steps"], order)
-    data = reference.of_seed(dataset, "train", seed)
-    if way["labels"] == "permuted":
-        shuffled = torch.randperm(13, generator=generator(seed, "permuted labels"))
-        data["labels"] = data["labels"][shuffled]
-    return a, *reference.trained(start, dict, a, data, steps, way["learning_rate"])
-
-
 def check(dataset, params, configuration, folder, losses, atol=1e-5):
     """A run and its losses are what the trainings from its seeds give; returns its table."""
     way = params | {"n_seeds": 2, "labels": "given"} | configuration
     layout, snapshots, table = read_run(folder / "runs" / way["name"])
     seeds = list(range(way["first_seed"], way["first_seed"] + way["n_seeds"]))
-    trainings = {seed: training(dataset, way, seed) for seed in seeds}
+    way["permuted"] = way["labels"] == "permuted"
+    train = {seed: reference.of_seed(dataset, "train", seed) for seed in seeds}
+    trainings = {seed: reference.training(way, of, seed) for seed, of in train.items()}
     n_steps = way["n_steps"]
     saved = sorted({0, n_steps, *(s for s in way["snapshot_steps"] if s < n_steps)})
     rows = []
