@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from transformers import AutoModelForCausalLM
 
 from tests.checkpoints.transformers_made import made, moved, saved
 
@@ -127,6 +126,8 @@ def loss_of(model, rows=slice(8, 16), weights=None) -> float:
     weights in place of its own.
     """
     if isinstance(model, Path):
+        from transformers import AutoModelForCausalLM
+
         model = AutoModelForCausalLM.from_pretrained(model)
     tokens = windows()[rows]
     with torch.no_grad():
@@ -140,5 +141,6 @@ def adapted(base: Path, adapter: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from peft import PeftModel
+        from transformers import AutoModelForCausalLM
 
         return PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter)

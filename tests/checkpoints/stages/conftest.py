@@ -8,16 +8,30 @@ from tests.checkpoints.checkpoints_made import VARIED, planned, taught
 from tests.checkpoints.checkpoints_tables import evaluate, made_tables
 
 
-@pytest.fixture(scope="session", params=["llama", "gpt2"])
-def plans(request, tmp_path_factory):
-    """The plans of a pair that was taught."""
-    folder = tmp_path_factory.mktemp("plans")
+def made_plans(kind, folder):
+    """The plans of a pair of that kind that was taught, in its own folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("DVC_ROOT", raising=False)
         patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
         (folder / "text.txt").write_bytes(VARIED)
-        return planned(*taught(request.param, folder), folder / "text.txt")
+        return planned(*taught(kind, folder), folder / "text.txt")
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory):
+    return made_plans("llama", tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def gpt2(tmp_path_factory):
+    return made_plans("gpt2", tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture(scope="session", params=["llama", "gpt2"])
+def plans(request):
+    """The plans of a pair that was taught."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

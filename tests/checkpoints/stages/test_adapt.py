@@ -119,8 +119,8 @@ def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(plans, 
     assert "\nbase_model: org/model\n" in card
 
 
-def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(plans, adapt):
-    whole = planned(plans.base, plans.tuned, plans.folder / "text.txt", saved="yes", **FEW)
+def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(gpt2, adapt):
+    whole = planned(gpt2.base, gpt2.tuned, gpt2.folder / "text.txt", saved="yes", **FEW)
     out, listed = adapt(whole, "yes")
     adapter = out / "rank-3"
     row = chosen(whole, 3)

@@ -124,10 +124,9 @@ def test_ranks_are_those_of_the_rule_at_a_budget_that_they_keep(plans, pair):
     assert uniform == [{1}, {3}]
 
 
-@pytest.mark.parametrize("plans", ["llama"], indirect=True)
-def test_shuffles_have_the_ranks_of_the_attributed_plan_in_other_orders(plans):
+def test_shuffles_have_the_ranks_of_the_attributed_plan_in_other_orders(llama):
     for budget in MEASURE["budgets"]:
-        rows = plans.rows(rule="attributed", budget=budget)
+        rows = llama.rows(rule="attributed", budget=budget)
         assert [row["shuffle"] for row in rows] == [0, 1, 2]
         orders = {tuple(row["ranks"]) for row in rows}
         assert len(orders) == 3
@@ -201,8 +200,7 @@ def test_pruning_has_the_losses_of_models_pruned_by_hand(plans, pair):
     assert losses["updates, at random", 0.5] > losses["updates, smallest first", 0.5]
 
 
-@pytest.mark.parametrize("plans", ["gpt2"], indirect=True)
-def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, plans, monkeypatch):
+def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, gpt2, monkeypatch):
     measured, attribution = GainMeasure.of, module.path_attribution
     calls = []
 
@@ -219,14 +217,14 @@ def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, plans, 
         calls.clear()
         monkeypatch.setattr(GainMeasure, "of", counted("loss", measured, most))
         monkeypatch.setattr(module, "path_attribution", counted("attribution", attribution, most))
-        planned(plans.base, plans.tuned, plans.folder / "text.txt", **changes)
+        planned(gpt2.base, gpt2.tuned, gpt2.folder / "text.txt", **changes)
         return list(calls)
 
     with pytest.raises(KeyboardInterrupt):
         begin(most=5)
     assert "attribution" not in begin()
     for file in Path("plans").iterdir():
-        assert file.read_bytes() == (plans.folder / file).read_bytes()
+        assert file.read_bytes() == (gpt2.folder / file).read_bytes()
     assert begin() == [], "all is kept"
     with pytest.raises(KeyboardInterrupt):
         begin(most=1, n_points=3)
