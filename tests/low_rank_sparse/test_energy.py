@@ -16,19 +16,6 @@ def test_leading_energy_is_what_the_best_approximation_keeps():
     torch.testing.assert_close(leading_energy(torch.linalg.svdvals(W), 2), kept)
 
 
-def test_what_is_behind_the_third_singular_value_by_hand():
-    found = around(np.array([4.0, 3.0, 2.0, 1.0]), 3)
-    wanted = {
-        "energy": 29 / 30,
-        "energy_2": 25 / 30,
-        "nuclear_tail": 0.1,
-        "gap": 0.5,
-        "gap_2": 2 / 3,
-        "next": 1,
-    }
-    assert found == pytest.approx(wanted | {"tail": (1 / 30) ** 0.5})
-
-
 def test_an_update_of_nothing_has_all_its_energy_and_neither_gap_nor_tail():
     found = around(np.zeros(4), 2)
     assert (found["energy"], found["nuclear_tail"]) == (1, 0)

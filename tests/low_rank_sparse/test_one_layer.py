@@ -1,4 +1,4 @@
-"""The model is the paper's formula, and its closed-form gradient is that of autograd."""
+"""The closed-form gradient is that of autograd, and weights rest where it is zero."""
 
 import pytest
 import torch

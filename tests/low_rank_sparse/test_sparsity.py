@@ -1,11 +1,11 @@
-"""Otsu's threshold is the exhaustive one, bimodality has its known values."""
+"""Otsu's threshold is the exhaustive one."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.low_rank_sparse.sparsity import bimodality_coefficient, entry_removals, otsu_threshold
+from lib.low_rank_sparse.sparsity import entry_removals, otsu_threshold
 
 
 @given(st.lists(st.floats(0, 10, width=32), min_size=2, max_size=12))
@@ -28,14 +28,6 @@ def test_otsu_parts_as_an_exhaustive_search_does(values):
 def test_one_value_cannot_be_parted():
     with pytest.raises(ValueError, match="wanted two values or more to part, got 1"):
         otsu_threshold(torch.ones(1))
-
-
-def test_bimodality_of_known_laws():
-    uniform = torch.linspace(0, 1, 100_001).double()
-    assert bimodality_coefficient(torch.tensor([0.0, 1.0]).repeat(50)) == pytest.approx(1)
-    assert bimodality_coefficient(uniform) == pytest.approx(5 / 9, abs=1e-3)
-    normal = torch.distributions.Normal(0.0, 1.0).icdf(uniform * (1 - 2e-6) + 1e-6)
-    assert bimodality_coefficient(normal) == pytest.approx(1 / 3, abs=2e-3)
 
 
 def test_columns_that_fall_into_no_whole_groups_are_not_pruned_by_groups():
