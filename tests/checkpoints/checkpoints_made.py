@@ -1,13 +1,15 @@
 """Checkpoints and params for tests of the stages of `checkpoints`: tiny models, tuned by noise or
-by a few steps.
+by a few steps; and what the stages make of them.
 """
 
-import itertools
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+import yaml
 
 from tests.checkpoints.transformers_made import made, moved, saved
 
@@ -27,7 +29,21 @@ MEASURE = {
     "batch_size": 4,
     "seq_len": 16,
 }
-TEXT = (b"the cat sat on the mat. " * 30)[:512]
+SIZES = {
+    "d_model": 16,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "d_mlp": 24,
+    "init_scale": 0.1,
+    "seq_len": 16,
+}
+WORDS = b"the cat sat on the mat. " * 30
+TEXT = WORDS[:512]
+# Its words in another order: no two windows are alike.
+VARIED = b" ".join(np.random.default_rng(0).permutation(WORDS.split()).tolist())[:512]
+FEW = {"n_shuffles": 0, "pruning_rates": [0.0], "budgets": [3]}  # losses
+SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
 
 
 def taught(kind: str, folder: Path, n_steps: int = 12) -> tuple[Path, Path]:
@@ -52,102 +68,79 @@ def noisy(kind: str, folder: Path) -> tuple[Path, Path]:
     return base, folder / "tuned"
 
 
-RULES = ("uniform", "energy", "water-filling", "attributed")
-RUNS = ("large-0", "large-1", "gentle-0", "gentle-1")
+@dataclass
+class Planned:
+    """A pair, and what the stages spectra and plan wrote of it into a folder."""
+
+    base: Path
+    tuned: Path
+    folder: Path
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_parquet(self.folder / f"plans/{name}.parquet")
+
+    def rows(self, **where) -> list[dict]:
+        """The plans that have these values."""
+        plans = self.table("plans")
+        for name, value in where.items():
+            plans = plans[plans[name] == value]
+        return plans.to_dict("records")
+
+    @property
+    def losses(self) -> dict:
+        [row] = self.table("losses").to_dict("records")
+        return row
 
 
-def number(*key):
-    """A number in (0, 1) that only its key determines."""
-    return float(np.random.default_rng([sum(map(ord, str(part))) for part in key]).random())
+def planned(
+    base: Path, tuned: Path, text: Path | str, *, saved: str = "no", kept: int = 0, **changes
+) -> Planned:
+    """Run both stages in the working folder."""
+    from stages.checkpoints import plan, spectra
+
+    sections = {
+        key: values | {name: of for name, of in changes.items() if name in values}
+        for key, values in SECTIONS.items()
+    }
+    Path("params.yaml").write_text(yaml.safe_dump(sections))
+    found = Planned(base, tuned, Path.cwd())
+    table = found.folder / "spectra.parquet"
+    factors = found.folder / "factors"
+    spectra.main("s", base, tuned, table, str(factors), kept)
+    plan.main("p", "m", base, tuned, str(text), table, factors, found.folder / "plans", saved)
+    return found
 
 
-def written(folder: Path, model: str) -> Path:
-    """All that the stages of one model give to evaluate, of made-up numbers."""
-    at = folder / model
-    (at / "plans").mkdir(parents=True)
-    plans, modules, losses, budgets, pruning, rounding, spectra = ([] for _ in range(7))
-    for run in RUNS:
-        for budget in (1, 2):
-            for rule in RULES:
-                for shuffle in range(3 if rule == "attributed" else 1):
-                    share = number(model, run, budget, rule, shuffle)
-                    row = {
-                        "budget": budget,
-                        "rule": rule,
-                        "shuffle": shuffle,
-                        "parameters": 100 * budget,
-                    }
-                    lost = {"loss": 1 + share, "share_lost": share, "loss_on_base": 2 + share}
-                    plans.append(row | lost | {"ranks": [1, 0], "run": run})
-        sizes = {"rows": 8, "cols": 4, "norm": 1.0, "base_norm": 2.0, "limit": 3, "run": run}
-        sizes |= {"by_columns": False, "earned": 0.5}
-        modules += [
-            {"module": f"layers.{i}.up", "tensor": f"layers.{i}.up.weight", **sizes} for i in (0, 1)
-        ]
-        loss = {"loss_tuned": 0.9, "loss_without_linear": 2.2, "gain": 1.6, "drop": 1.3}
-        losses.append(
-            loss
-            | {"attributed": 1.3 * (1 + 0.1 * number(model, run)), "loss_base": 2.5, "run": run}
-        )
-        budgets.append({"parameters": 10, "share_lost": 0.1, "least": True, "run": run})
-        for what in ("weights, smallest first", "updates, smallest first", "updates, at random"):
-            pruning += [
-                {"what": what, "rate": rate, "loss": 1 + number(model, run, what, rate), "run": run}
-                for rate in (0.3, 0.5)
-            ]
-        for step, size in ((1, 0.001), (9, 0.1)):
-            for i in range(3):
-                place = {"run": run, "step": step, "module": f"layers.{i}.up"}
-                ranks = {
-                    "rank_90": 5 + i,
-                    "rank_90_stored": 9 + i + step,
-                    "above_edge": 3,
-                    "above_edge_stored": 3 + i,
-                }
-                noise = number(model, run, step, i)
-                rounding.append(
-                    {**place, "relative_update": size, **ranks, "noise_over_edge": noise}
-                )
-                sizes = {
-                    "rows": 8,
-                    "cols": 4,
-                    "norm": 1.0,
-                    "base_norm": 2.0,
-                    "edge": 0.1,
-                    "rank_above_edge": 2,
-                }
-                ranks = {"stable_rank": 1.0, "rank_90": int(9 * number(model, run, step, i, "r"))}
-                kind = {"layer": i + 1, "head": 0, "offset": 0, "of": "update", "method": "full"}
-                spectra.append({**place, **kind, **sizes, **ranks, "singular_values": [1.0]})
-    for name, rows in (
-        ("plans", plans),
-        ("modules", modules),
-        ("losses", losses),
-        ("budgets", budgets),
-        ("pruning", pruning),
-    ):
-        pd.DataFrame(rows).to_parquet(at / "plans" / f"{name}.parquet")
-    for name, rows in (("rounding", rounding), ("spectra", spectra)):
-        pd.DataFrame(rows).to_parquet(at / f"{name}.parquet")
-    heads = []
-    for text, step, head, product, offset, of in itertools.product(
-        ("language", "permuted"),
-        (0, 1, 8),
-        (1, 2),
-        ("W_KQ", "W_VO"),
-        (0, 16),
-        ("initial", "update"),
-    ):
-        place = {
-            "run": text,
-            "step": step,
-            "layer": 1,
-            "head": head,
-            "module": product,
-            "offset": offset,
-            "of": of,
-        }
-        rank = 1 + number(model, text, step, head, product, offset, of)
-        heads.append({**place, "norm": 1.0, "stable_rank": rank, "rank_90": 2})
-    pd.DataFrame(heads).to_parquet(at / "pretrained.parquet")
-    return at
+def windows(text: bytes = VARIED) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8).long().view(-1, 16)
+
+
+def cross_entropy(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """The loss of the next token."""
+    wanted = tokens[:, 1:].flatten()
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), wanted)
+
+
+def loss_of(model, rows=slice(8, 16), weights=None) -> float:
+    """The loss of a model on windows, of a checkpoint in a folder or of a live one, with some
+    weights in place of its own.
+    """
+    if isinstance(model, Path):
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(model)
+    tokens = windows()[rows]
+    with torch.no_grad():
+        changed = {name: W.float() for name, W in (weights or {}).items()}
+        out = torch.func.functional_call(model, changed, kwargs={"input_ids": tokens})
+        return float(cross_entropy(out.logits, tokens))
+
+
+def adapted(base: Path, adapter: Path):
+    """The base with an adapter, as peft opens it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from peft import PeftModel
+        from transformers import AutoModelForCausalLM
+
+        return PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts
-from lib.checkpoints.linear_modules import fused_experts, linear_modules
+from lib.checkpoints.gains import Parts
 from lib.checkpoints.texts import mean_loss
 from tests.checkpoints.transformers_made import made
 
@@ -67,26 +66,3 @@ def test_a_rule_is_best_where_it_is_below_uniform_by_more_than_the_noise(losses,
     assert parts.best({"uniform": [1.0, 2.0, 3.0, 4.0], **losses}) == best
     beyond = {"uniform": [np.nan] * 4, "energy": [2.0] * 4, "attributed": [1.0] * 4}
     assert parts.best(beyond) == "attributed"
-
-
-def test_the_loss_without_experts_leaves_the_model_as_tuned():
-    tuned, other = made("mixtral"), made("mixtral", seed=5)
-    random = torch.Generator().manual_seed(1)
-    shapes = {name: module.weight.shape for name, module in linear_modules(tuned).items()}
-    base = {name: 9 * torch.randn(shape, generator=random) for name, shape in shapes.items()}
-    windows = plain()[0]
-    with torch.no_grad():  # its own words: of them it has the lower loss
-        said = tuned(**windows).logits.argmax(-1)
-    windows["labels"] = said.roll(1, 1)
-    measure = GainMeasure(LinearUpdates(tuned, base), {}, [windows])
-    names = fused_experts(tuned)
-    assert len(names) == 4
-    before = {name: one.clone() for name, one in made("mixtral").state_dict().items()}
-    found = measure.without({name: other.get_parameter(name) for name in names})
-    for name, one in tuned.state_dict().items():
-        assert torch.equal(one, before[name]), name
-    with torch.no_grad():
-        for name in names:
-            tuned.get_parameter(name).copy_(other.get_parameter(name))
-    assert found == pytest.approx(mean_loss(tuned, [windows]))
-    assert abs(found - measure.tuned) > 0.01

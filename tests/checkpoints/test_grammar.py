@@ -1,14 +1,4 @@
-from collections import Counter
-
-import pytest
-
-from lib.checkpoints.grammar import language, shuffled, text
-
-
-def test_the_text_of_a_seed_is_always_the_same_and_as_long_as_asked():
-    assert text(0, 1000, 0) == text(0, 1000, 0)
-    assert len(text(0, 1000, 0)) == 1000
-    assert text(0, 2000, 0)[:1000] == text(0, 1000, 0)
+from lib.checkpoints.grammar import language, text
 
 
 def test_the_first_words_of_the_first_language_are_known():
@@ -16,17 +6,6 @@ def test_the_first_words_of_the_first_language_are_known():
     result.
     """
     assert text(0, 60, 0) == b"ziviza ruh gedoba. zaf zivize nok gezude puron. puk ziviza p"
-
-
-@pytest.mark.parametrize(("one", "other"), [((0, 0), (1, 0)), ((0, 0), (0, 1))])
-def test_seeds_and_streams_are_different_texts(one, other):
-    assert text(one[0], 500, one[1]) != text(other[0], 500, other[1])
-
-
-def test_streams_of_a_language_share_their_words_and_languages_do_not():
-    words = [set(text(seed, 20000, stream).split()) for seed, stream in ((0, 0), (0, 1), (1, 0))]
-    assert len(words[0] & words[1]) > 0.7 * len(words[0])
-    assert len(words[0] & words[2]) < 0.1 * len(words[0])
 
 
 def test_every_verb_agrees_with_the_class_of_its_subject():
@@ -42,10 +21,3 @@ def test_every_verb_agrees_with_the_class_of_its_subject():
         assert verb[-1] == spoken.endings[classes[words[subject]]], sentence
         n_checked += 1
     assert n_checked > 400
-
-
-def test_the_null_has_the_same_bytes_in_another_order():
-    begun = text(0, 5000, 0)
-    assert Counter(shuffled(begun, 0)) == Counter(begun)
-    assert shuffled(begun, 0) != begun
-    assert shuffled(begun, 0) == shuffled(begun, 0)

@@ -7,31 +7,25 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+import transformers as t
 from safetensors.torch import load_file, save_file
 
 from lib.checkpoints.folders import aligned, check_pair, open_checkpoint
 from lib.checkpoints.linear_modules import linear_modules, matched_by_content
 from lib.checkpoints.models import open_model
-from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
+from tests.checkpoints.checkpoints_made import FEW, SPECTRA, TEXT, adapted, planned, taught, windows
 from tests.checkpoints.transformers_made import made, moved, pair, saved
 
-ONE = ("n_batches", "n_choosing_batches", "n_measured_batches")
-SECTIONS = {"s": SPECTRA, "p": PLAN, "m": {**MEASURE, **dict.fromkeys(ONE, 1)}}
-
-
-def without(folder, prefix):
-    """A checkpoint whose tensors have lost a prefix."""
-    file = folder / "model.safetensors"
-    tensors = {name.removeprefix(prefix): W.clone() for name, W in load_file(file).items()}
-    save_file(tensors, file, {"format": "pt"})
+ONE = dict.fromkeys(("n_batches", "n_choosing_batches", "n_measured_batches"), 1) | FEW
 
 
 @pytest.mark.parametrize("which", ["base", "tuned"])
 def test_one_of_a_pair_may_lack_the_prefix(tmp_path, which):
     folders = dict(zip(("base", "tuned"), pair("gpt2", tmp_path), strict=True))
-    whole = {name: open_checkpoint(folder) for name, folder in folders.items()}
-    wanted = {name: whole["base"].load(name) for name in whole["base"].tensors}
-    without(folders[which], "transformer.")
+    wanted = load_file(folders["base"] / "model.safetensors")
+    file = folders[which] / "model.safetensors"
+    short = {name.removeprefix("transformer."): W for name, W in load_file(file).items()}
+    save_file(short, file, {"format": "pt"})
     base, tuned = (open_checkpoint(folders[name]) for name in ("base", "tuned"))
     found = aligned(base, tuned)
     assert set(found.tensors) == set(tuned.tensors) == set(check_pair(base, tuned))
@@ -42,8 +36,6 @@ def test_one_of_a_pair_may_lack_the_prefix(tmp_path, which):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_modules_that_the_library_keeps_wider_are_matched(tmp_path, dtype):
-    import transformers as t
-
     config = t.T5Config(d_model=16, d_ff=24, d_kv=4, num_layers=1, num_heads=4, vocab_size=99)
     folder = saved(moved(t.T5ForConditionalGeneration(config), 1).to(dtype), tmp_path / "t5")
     opened = open_checkpoint(folder)
@@ -57,24 +49,28 @@ def test_modules_that_the_library_keeps_wider_are_matched(tmp_path, dtype):
 
 def classifiers(kind, folder):
     """A base without a head, what was tuned from it with one, and samples on which it is better."""
-    import transformers as t
-
-    if kind == "vit":
-        base = saved(made("vit").vit, folder / "base")
-        tuned = t.ViTForImageClassification.from_pretrained(base)
-        samples = {"pixel_values": torch.randn(16, 3, 8, 8)}
-    else:
-        base = saved(made("bert"), folder / "base")
-        tuned = t.BertForSequenceClassification.from_pretrained(base)
-        samples = {"input_ids": torch.randint(256, (16, 12))}
+    base = saved(made("vit").vit if kind == "vit" else made("bert"), folder / "base")
+    kind_of = t.ViTForImageClassification if kind == "vit" else t.BertForSequenceClassification
+    images = {"pixel_values": torch.randn(16, 3, 8, 8)}
+    samples = images if kind == "vit" else {"input_ids": torch.randint(256, (16, 12))}
     samples["labels"] = torch.arange(16) % 2
+    tuned = kind_of.from_pretrained(base)
     optimiser = torch.optim.Adam(tuned.parameters(), lr=3e-3)
     for _ in range(12):
         optimiser.zero_grad()
         tuned(**samples).loss.backward()
         optimiser.step()
-    save_file({n: torch.cat([x[:4]] * 3) for n, x in samples.items()}, folder / "my.safetensors")
-    return base, saved(tuned.eval(), folder / "tuned"), {n: x[:4] for n, x in samples.items()}
+    measured = {name: of[:4] for name, of in samples.items()}
+    three = {name: torch.cat([of] * 3) for name, of in measured.items()}
+    save_file(three, folder / "my.safetensors")
+    return base, saved(tuned.eval(), folder / "tuned"), measured, kind_of
+
+
+def adapters_of(stage, plans, saves="no"):
+    """Run the stage adapt; what is listed."""
+    made = Path("plans"), Path("factors"), Path("adapters")
+    stage("checkpoints.adapt", {}, plans.base, plans.tuned, *made, saves)
+    return json.loads(Path("adapters/adapters.json").read_text())
 
 
 @pytest.mark.parametrize("saves", ["no", "yes"])
@@ -84,34 +80,24 @@ def test_a_backbone_and_a_classifier_that_was_tuned_from_it(stage, tmp_path, kin
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        base, tuned, samples = classifiers(kind, tmp_path)
-    table = Path("spectra.parquet")
-    factors = Path("factors")
-    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, table, "factors")
-    given = base, tuned, "my.safetensors", table, factors, Path("plans"), saves
-    stage("checkpoints.plan", SECTIONS, "p", "m", *given)
-    written = Path("plans"), factors, Path("adapters")
-    stage("checkpoints.adapt", SECTIONS, base, tuned, *written, saves)
-    listed = json.loads(Path("adapters/adapters.json").read_text())
-    kind_of = json.loads((tuned / "config.json").read_text())["architectures"][0]
+        base, tuned, samples, kind_of = classifiers(kind, tmp_path)
+    plans = planned(base, tuned, "my.safetensors", saved=saves, **ONE)
+    [listed] = adapters_of(stage, plans, saves)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import transformers
         from peft import PeftModel
 
-        begun = getattr(transformers, kind_of).from_pretrained(base)
-        whole = PeftModel.from_pretrained(begun, "adapters/rank-3")
+        whole = PeftModel.from_pretrained(kind_of.from_pretrained(base), "adapters/rank-3")
     with torch.no_grad():
         found = float(whole(**samples).loss)
-    assert found == pytest.approx(listed[-1]["loss"], rel=1e-4)
+    assert found == pytest.approx(listed["loss"], rel=1e-4)
+    assert plans.losses["loss_tuned"] < found < plans.losses["loss_base"]
     config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
     assert "classifier" in config["modules_to_save"]
     assert ("bert.pooler.dense" in config["modules_to_save"]) == (kind == "bert")
     card = Path("adapters/rank-3/README.md").read_text()
     assert ("It carries whole what base lacks: " in card) == (saves == "no")
-    assert ("classifier" in listed[0]["lacking"]) == (saves == "no")
-    [losses] = pd.read_parquet("plans/losses.parquet").to_dict("records")
-    assert losses["loss_tuned"] < found < losses["loss_base"]
+    assert ("classifier" in listed["lacking"]) == (saves == "no")
 
 
 EXPERTS = {
@@ -124,48 +110,36 @@ EXPERTS = {
 @pytest.mark.parametrize("kind", EXPERTS)
 def test_experts_that_are_held_together_are_named_with_their_share(stage, tmp_path, kind):
     """The share is that of models put together by hand; peft has the loss that is listed."""
-    from transformers import AutoModelForCausalLM
-
-    base, tuned = taught(kind, tmp_path)
     (tmp_path / "my.txt").write_bytes(TEXT)
-    given = base, tuned, "my.txt", Path("spectra.parquet"), Path("factors"), Path("plans")
-    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, Path("spectra.parquet"), "factors")
-    stage("checkpoints.plan", SECTIONS, "p", "m", *given)
-    made = Path("plans"), Path("factors"), Path("adapters")
-    stage("checkpoints.adapt", SECTIONS, base, tuned, *made)
-    begun, ended = (AutoModelForCausalLM.from_pretrained(folder) for folder in (base, tuned))
-    tokens = torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).long().view(-1, 16)[4:8]
+    plans = planned(*taught(kind, tmp_path), "my.txt", **ONE)
+    [listed] = adapters_of(stage, plans)
+    base, ended = (t.AutoModelForCausalLM.from_pretrained(f) for f in (plans.base, plans.tuned))
+    tokens = windows(TEXT)[4:8]
 
     def loss(model):
         with torch.no_grad():
             return float(model(input_ids=tokens, labels=tokens).loss)
 
-    lost = {"base": loss(begun), "tuned": loss(ended)}
+    tuned = loss(ended)
     with torch.no_grad():
         for name, parameter in ended.named_parameters():
             if ".experts." in name:
-                parameter.copy_(begun.get_parameter(name))
-    share = (loss(ended) - lost["tuned"]) / (lost["base"] - lost["tuned"])
-    listed = json.loads(Path("adapters/adapters.json").read_text())
+                parameter.copy_(base.get_parameter(name))
+    share = (loss(ended) - tuned) / (loss(base) - tuned)
     assert 0.05 < share < 1
-    for one in listed:
-        assert one["experts_share"] == pytest.approx(share, abs=1e-4)
-        assert f"model.layers.*.{EXPERTS[kind]}" in one["experts"]
-        assert set(one["experts"]) <= set(one["left"])
-        card = Path("adapters", one["folder"], "README.md").read_text()
-        assert "It carries no expert, embedding, head, norm or bias." in card
-        assert f"all else as tuned, {share:.1%} of the whole gain is lost" in card
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from peft import PeftModel
-
-        whole = PeftModel.from_pretrained(begun, "adapters/rank-3")
-    assert loss(whole) == pytest.approx(listed[-1]["loss"], rel=1e-4)
+    assert listed["experts_share"] == pytest.approx(share, abs=1e-4)
+    assert f"model.layers.*.{EXPERTS[kind]}" in listed["experts"]
+    assert set(listed["experts"]) <= set(listed["left"])
+    card = Path("adapters/rank-3/README.md").read_text()
+    assert "It carries no expert, embedding, head, norm or bias." in card
+    assert f"all else as tuned, {share:.1%} of the whole gain is lost" in card
+    found = loss(adapted(plans.base, "adapters/rank-3"))
+    assert found == pytest.approx(listed["loss"], rel=1e-4)
 
 
 def test_experts_that_are_stored_together_have_a_spectrum_each(stage, tmp_path):
     base, tuned = pair("gpt_oss", tmp_path)
-    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, Path("spectra.parquet"))
+    stage("checkpoints.spectra", {"s": SPECTRA}, "s", base, tuned, Path("spectra.parquet"))
     table = pd.read_parquet("spectra.parquet").set_index("module")
     name = "model.layers.1.mlp.experts.down_proj"
     W_0, W = (load_file(folder / "model.safetensors")[name] for folder in (base, tuned))

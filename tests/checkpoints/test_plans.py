@@ -1,4 +1,3 @@
-import itertools
 from typing import get_args
 
 import numpy as np
@@ -10,8 +9,6 @@ from hypothesis import strategies as st
 from lib.checkpoints.plans import (
     Module,
     Rule,
-    budget_of,
-    fill,
     largest_rank,
     least_budget,
     least_of_rule,
@@ -27,31 +24,6 @@ def module(sigma, shape=(6, 4), limit=None):
 
 
 THREE = {"a": module([5, 4, 1]), "b": module([3, 2, 0.5], (3, 3)), "c": module([2, 2, 2], (8, 12))}
-
-
-def best(values, modules, budget):
-    """By trying all ranks: those whose bought value is the largest, for equal costs."""
-    names = list(modules)
-    most = [range(modules[name].limit + 1) for name in names]
-    allowed = [
-        ranks
-        for ranks in itertools.product(*most)
-        if parameters(modules, dict(zip(names, ranks, strict=True))) <= budget
-    ]
-    return max(
-        sum(values[name][:rank].sum() for name, rank in zip(names, ranks, strict=True))
-        for ranks in allowed
-    )
-
-
-@pytest.mark.parametrize("budget", [0, 10, 20, 35, 60, 90])
-def test_water_filling_is_the_best_of_all_plans_where_modules_cost_alike(budget):
-    modules = {"a": module([5, 4, 1]), "b": module([3, 2, 0.5]), "c": module([2, 2, 2])}
-    values = {name: one.sigma**2 for name, one in modules.items()}
-    ranks = plan("water-filling", modules, budget)
-    assert sum(values[name][:rank].sum() for name, rank in ranks.items()) == pytest.approx(
-        best(values, modules, budget)
-    )
 
 
 @pytest.mark.parametrize(
@@ -79,14 +51,6 @@ def test_ranks_at_every_budget_by_hand(rule, order):
         assert plan(rule, THREE, budget, {"a": 2.0, "b": -1.0, "c": 0.2}) == ranks, budget
 
 
-def test_what_does_not_fit_is_skipped_and_the_next_is_bought():
-    assert fill({"a": np.array([3.0]), "c": np.array([2.0]), "b": np.array([1.0])}, THREE, 16) == {
-        "a": 1,
-        "b": 1,
-        "c": 0,
-    }
-
-
 def test_directions_below_the_edge_of_rounding_come_after_all_others():
     modules = {
         "a": Module((2, 3), np.array([9.0, 8.0]), 145.0, 2, above_edge=1),
@@ -107,33 +71,9 @@ def test_the_largest_rank_leaves_a_negligible_share(sigma, rank):
         assert largest_rank(sigma, float((sigma**2).sum()) + 1) == len(sigma), "not all are known"
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_uniform_gives_every_module_the_same_rank(rank):
-    assert plan("uniform", THREE, budget_of(THREE, rank)) == dict.fromkeys(THREE, rank)
-
-
-def test_uniform_stops_at_the_limit_of_a_module():
-    modules = {"a": module([5, 4, 1], limit=1), "b": module([3, 2, 1], limit=3)}
-    assert plan("uniform", modules, budget_of(modules, 2)) == {"a": 1, "b": 3}
-
-
-def test_energy_keeps_an_equal_share_of_every_module():
-    modules = {"flat": module(np.ones(10)), "steep": module(10.0 ** -np.arange(10))}
-    ranks = plan("energy", modules, 10 * 7)
-    assert ranks["steep"] < 3 < ranks["flat"]
-    share = {
-        name: (one.sigma[: ranks[name]] ** 2).sum() / one.squared_norm
-        for name, one in modules.items()
-    }
-    assert share["flat"] >= 0.5
-
-
-@pytest.mark.parametrize("rule", ["attributed", "gains-first"])
-def test_attributed_without_attribution_is_refused(rule):
-    with pytest.raises(
-        ValueError, match="earned: wanted the attributed loss of each module, got none"
-    ):
-        plan(rule, THREE, 10)
+def test_attributed_without_attribution_is_refused():
+    with pytest.raises(ValueError, match="earned: wanted the attributed loss of each module, got"):
+        plan("gains-first", THREE, 10)
 
 
 RULES = get_args(Rule)
@@ -166,19 +106,17 @@ def test_no_plan_spends_more_than_its_budget_or_gives_more_than_a_limit(modules,
 
 @given(MODULES, st.sampled_from(RULES), st.lists(st.sampled_from([-2.0, 0.0, 1.0]), min_size=4))
 def test_at_a_full_budget_every_update_is_whole_whatever_it_earned(modules, rule, earned):
-    full = {name: min(one.limit, len(one.sigma)) for name, one in modules.items()}
-    ranks = plan(rule, modules, parameters(modules, full), dict(zip(modules, earned, strict=False)))
-    assert ranks == full
+    full = {name: one.limit for name, one in modules.items()}
+    earned = dict(zip(modules, earned, strict=False))
+    assert plan(rule, modules, parameters(modules, full), earned) == full
 
 
 @given(MODULES, st.integers(0, 200), st.integers(0, 9))
-def test_a_shuffle_costs_no_more_and_moves_ranks_within_a_shape(modules, budget, seed):
+def test_a_shuffle_moves_ranks_within_a_shape(modules, budget, seed):
     ranks = plan("uniform", modules, budget)
-    other = shuffled(ranks, modules, torch.Generator().manual_seed(seed))
-    assert list(other) == list(ranks)
-    assert parameters(modules, other) <= parameters(modules, ranks)
     free = {name: module(np.ones(9), one.shape, 99) for name, one in modules.items()}
     moved = shuffled(ranks, free, torch.Generator().manual_seed(seed))
+    assert list(moved) == list(ranks)
     for shape in {one.shape for one in modules.values()}:
         inside = [name for name in modules if modules[name].shape == shape]
         assert sorted(moved[name] for name in inside) == sorted(ranks[name] for name in inside)
@@ -186,11 +124,11 @@ def test_a_shuffle_costs_no_more_and_moves_ranks_within_a_shape(modules, budget,
 
 def test_a_shuffled_rank_stays_at_the_limit_of_its_new_module():
     modules = {"a": module([3, 2, 1], limit=1), "b": module([3, 2, 1])}
-    moved = [
-        shuffled({"a": 1, "b": 3}, modules, torch.Generator().manual_seed(seed))
-        for seed in range(9)
-    ]
-    assert {(ranks["a"], ranks["b"]) for ranks in moved} == {(1, 3), (1, 1)}
+    found = set()
+    for seed in range(9):
+        ranks = shuffled({"a": 1, "b": 3}, modules, torch.Generator().manual_seed(seed))
+        found.add((ranks["a"], ranks["b"]))
+    assert found == {(1, 3), (1, 1)}
 
 
 @pytest.mark.parametrize("known", [{}, {400: 0.6, 800: 0.2}, {10: 0.99}, {900: 0.1}, {1: 0.999}])
@@ -211,13 +149,20 @@ def test_the_least_budget_is_found_to_a_tenth_of_itself(share, known):
     assert len(asked) == len(set(asked)) <= 14
 
 
-def test_where_no_budget_keeps_the_share_there_is_no_least():
-    assert least_budget(lambda _: 0.5, 1000, 0.25, {})[0] is None
-    least, tried = least_budget(lambda _: 0.5, 1000, 0.25, {300: 0.7})
-    assert (least, list(tried)) == (None, [300, 600, 1000])
+@pytest.mark.parametrize(("known", "tried"), [({}, [1000]), ({300: 0.7}, [300, 600, 1000])])
+def test_where_no_budget_keeps_the_share_there_is_no_least(known, tried):
+    least, found = least_budget(lambda _: 0.5, 1000, 0.25, known)
+    assert (least, list(found)) == (None, tried)
 
 
-def test_the_least_plan_of_a_rule_is_sought_among_its_plans_up_to_all_limits():
+@pytest.mark.parametrize(
+    ("rule", "known", "least"),
+    [
+        ("attributed", {}, [("attributed", 10, 1 - 2 / 3, True)]),
+        ("uniform", {1: 1 / 3}, [("uniform", 10, 1 - 2 / 3, True)]),
+    ],
+)
+def test_the_least_plan_of_a_rule_is_sought_among_its_plans_up_to_all_limits(rule, known, least):
     """Two modules of 5 and 7 parameters a rank, at most two and one of them: 17 parameters; what b
     earned is a hundredth of what a did.
     """
@@ -225,17 +170,12 @@ def test_the_least_plan_of_a_rule_is_sought_among_its_plans_up_to_all_limits():
         "a": Module((2, 3), np.array([3.0, 2.0]), 13.0, 2),
         "b": Module((3, 4), np.array([1.0]), 1.0, 1),
     }
-    earned, asked = {"a": 1.0, "b": 0.01}, []
+    asked = []
 
     def lost(ranks):
         asked.append(ranks)
         return 1 - (ranks["a"] + ranks["b"]) / 3
 
-    found = least_of_rule("attributed", lost, modules, earned, 0.5, {})
-    assert asked[0] == {"a": 2, "b": 1}
-    assert [one for one in found if one[3]] == [("attributed", 10, 1 - 2 / 3, True)]
-    found = least_of_rule("uniform", lost, modules, earned, 0.5, {1: 1 / 3})
-    assert [one for one in found if one[3]] == [("uniform", 10, 1 - 2 / 3, True)]
-    assert not any(
-        one[3] for one in least_of_rule("energy", lambda _: 0.6, modules, earned, 0.5, {})
-    )
+    found = least_of_rule(rule, lost, modules, {"a": 1.0, "b": 0.01}, 0.5, known)
+    assert [one for one in found if one[3]] == least
+    assert known or asked[0] == {"a": 2, "b": 1}

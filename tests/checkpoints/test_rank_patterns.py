@@ -14,17 +14,8 @@ from transformers import AutoModelForCausalLM
 from lib.training.devices import generator
 from published.rank_patterns import run as rank_patterns
 from stages.checkpoints import train as training
-from tests.checkpoints.checkpoints_made import TEXT
+from tests.checkpoints.checkpoints_made import SIZES, TEXT, cross_entropy
 
-SIZES = {
-    "d_model": 16,
-    "n_layers": 2,
-    "n_heads": 4,
-    "n_kv_heads": 2,
-    "d_mlp": 24,
-    "init_scale": 0.1,
-    "seq_len": 16,
-}
 TRAININGS = "name\tn_steps\tlearning_rate\tsnapshot_steps\nbase\t4\t1e-2\t[]\nlarge\t4\t1e-2\t[1]\n"
 
 
@@ -46,21 +37,11 @@ def trained(tmp_path_factory):
         Path("trainings.tsv").write_text(TRAININGS)
         texts = folder / "data" / "checkpoints" / "texts"
         texts.mkdir(parents=True)
-        for name, text in (
-            ("language", TEXT),
-            ("permuted", TEXT[::-1]),
-            ("tuned", TEXT[3:]),
-            ("measured", TEXT * 2),
-        ):
+        made = {"language": TEXT, "permuted": TEXT[::-1], "tuned": TEXT[3:], "measured": TEXT * 2}
+        for name, text in made.items():
             (texts / f"{name}.txt").write_bytes(text)
-        for model in ("llama", "gpt2"):
-            at = folder / "data" / "checkpoints" / model
-            training.main(
-                "checkpoints.example.train",
-                Path("trainings.tsv"),
-                texts,
-                [at],
-            )
+        models = [folder / "data" / "checkpoints" / model for model in ("llama", "gpt2")]
+        training.main("checkpoints.example.train", Path("trainings.tsv"), texts, models)
         rank_patterns.main(n_seeds=2)
         return folder, pd.read_parquet("published/rank_patterns/tables/trained.parquet")
 
@@ -74,93 +55,80 @@ def chosen(table, **where):
 def reference(folder, row, ranks):
     """The loss of a base with an adapter, trained by hand: W + 2 B A in place of W."""
     at = folder / "data" / "checkpoints"
-    model = AutoModelForCausalLM.from_pretrained(at / row["model"] / "base")
+    base = at / row["model"] / "base"
+    model = AutoModelForCausalLM.from_pretrained(base)
     by_columns = row["model"] == "gpt2"
-    bases, factors = {}, {}
-    begun = rank_patterns.with_adapter(
-        AutoModelForCausalLM.from_pretrained(at / row["model"] / "base"),
-        rank_patterns.lora_config(ranks, fan_in_fan_out=by_columns, scale=2),
-        row["seed"],
-    )
-    for name, rank in ranks.items():
-        if rank:
-            bases[name] = model.get_submodule(name).weight.detach()
-            layer = begun.get_submodule(f"base_model.model.{name}")
-            A, B = (
-                part["default"].weight.detach().clone() for part in (layer.lora_A, layer.lora_B)
-            )
-            assert (A.shape[0], float(B.abs().sum())) == (rank, 0)
-            factors[name] = (A.requires_grad_(), B.requires_grad_())
+    config = rank_patterns.lora_config(ranks, fan_in_fan_out=by_columns, scale=2)
+    begun = AutoModelForCausalLM.from_pretrained(base)
+    begun = rank_patterns.with_adapter(begun, config, row["seed"])
+    factors = {}
+    for name in filter(ranks.get, ranks):
+        layer = begun.get_submodule(f"base_model.model.{name}")
+        parts = (layer.lora_A["default"], layer.lora_B["default"])
+        A, B = (part.weight.detach().clone() for part in parts)
+        assert (len(A), float(B.abs().sum())) == (ranks[name], 0)
+        factors[name] = (A.requires_grad_(), B.requires_grad_())
 
     def loss(rows):
-        added = {name: 2 * B @ A for name, (A, B) in factors.items()}
-        weights = {
-            f"{n}.weight": bases[n] + (added[n].T if by_columns else added[n]) for n in added
-        }
+        weights = {}
+        for name, (A, B) in factors.items():
+            added = 2 * B @ A
+            W = model.get_submodule(name).weight.detach()
+            weights[f"{name}.weight"] = W + (added.T if by_columns else added)
         logits = torch.func.functional_call(model, weights, (rows,)).logits
-        return torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), rows[:, 1:].flatten()
-        )
+        return cross_entropy(logits, rows)
 
-    optimiser = torch.optim.AdamW(
-        [x for pair in factors.values() for x in pair], betas=(0.9, 0.99), weight_decay=0
-    )
+    leaves = [one for pair in factors.values() for one in pair]
+    optimiser = torch.optim.AdamW(leaves, betas=(0.9, 0.99), weight_decay=0)
     tokens = torch.tensor(list((at / "texts" / "tuned.txt").read_bytes()))
     source = generator(row["seed"], "batches of an adapter", row["model"], row["kind"])
     for step in range(row["n_steps"]):
         begin = torch.randint(len(tokens) - 16, (4,), generator=source)
-        optimiser.param_groups[0]["lr"] = (
-            row["learning_rate"] * (step + 1) / 20 * (1 - 0.9 * step / row["n_steps"])
-        )
+        rate = row["learning_rate"] * (step + 1) / 20 * (1 - 0.9 * step / row["n_steps"])
+        optimiser.param_groups[0]["lr"] = rate
         optimiser.zero_grad()
         loss(torch.stack([tokens[i : i + 16] for i in begin.tolist()])).backward()
         optimiser.step()
     windows = torch.tensor(list((at / "texts" / "measured.txt").read_bytes())).view(-1, 16)
-    rows = windows[8:16] if row["part"] == "tuned" else windows[16:32]
     with torch.no_grad():
-        return float(loss(rows))
+        return float(loss(windows[8:16] if row["part"] == "tuned" else windows[16:32]))
 
 
-@pytest.mark.parametrize("model", ["llama", "gpt2"])
-@pytest.mark.parametrize("rule", ["uniform", "attributed", "uniform, longer"])
-def test_an_adapter_is_trained_as_it_is_written_out_here(trained, model, rule):
+@pytest.mark.parametrize(
+    ("model", "rule", "n_steps"),
+    [("llama", "attributed", 4), ("gpt2", "attributed", 4), ("llama", "uniform, longer", 5)],
+)
+def test_an_adapter_is_trained_as_it_is_written_out_here(trained, model, rule, n_steps):
     folder, table = trained
-    ranks = pd.read_parquet(folder / "published/rank_patterns/tables/patterns.parquet")
-    at = chosen(ranks, model=model, kind="large").set_index("module")
-    given = at["attributed" if rule == "attributed" else "uniform"].to_dict()
+    patterns = pd.read_parquet(folder / "published/rank_patterns/tables/patterns.parquet")
+    at = chosen(patterns, model=model, kind="large").set_index("module")
+    given = at["attributed" if rule == "attributed" else "uniform"]
     for part, seed in (("tuned", 1001), ("measured", 1)):
-        row = chosen(table, model=model, kind="large", rule=rule, part=part, seed=seed).iloc[
-            0
-        ].to_dict() | {"seed": seed}
-        assert row["n_steps"] == (5 if rule == "uniform, longer" else 4)
-        assert row["parameters"] == sum(
-            rank * (at["rows"] + at["cols"])[name] for name, rank in given.items()
-        )
-        assert row["loss"] == pytest.approx(reference(folder, row, given), rel=1e-4)
+        where = {"model": model, "kind": "large", "rule": rule, "part": part, "seed": seed}
+        row = chosen(table, **where).iloc[0].to_dict() | where
+        assert row["n_steps"] == n_steps
+        assert row["parameters"] == (given * (at["rows"] + at["cols"])).sum()
+        wanted = reference(folder, row, given.to_dict())
+        assert row["loss"] == pytest.approx(wanted, rel=1e-4)
 
 
 def test_the_rate_of_a_rule_has_the_lowest_mean_loss_over_tuning_seeds(trained):
     _, table = trained
-    for (model, kind, rule), rows in table.groupby(["model", "kind", "rule"], observed=True):
+    for key, rows in table.groupby(["model", "kind", "rule"], observed=True):
         tuning = chosen(rows, part="tuned")
-        assert sorted(set(tuning["seed"])) == [1000, 1001]
-        means = {rate: part["loss"].mean() for rate, part in tuning.groupby("learning_rate")}
-        assert len(means) == 2
+        assert set(tuning["seed"]) == {1000, 1001}
+        means = tuning.groupby("learning_rate")["loss"].mean()
         measured = chosen(rows, part="measured")
-        assert set(measured["learning_rate"]) == {min(means, key=means.get)}, (model, kind, rule)
-        assert sorted(measured["seed"]) == [0, 1]
+        assert (len(means), set(measured["learning_rate"])) == (2, {means.idxmin()}), key
+        assert set(measured["seed"]) == {0, 1}
 
 
-def test_measures_are_differences_of_pairs_and_rules_cost_the_same(trained):
+def test_measures_are_differences_of_pairs(trained):
     folder, table = trained
     measures = json.loads((folder / "published/rank_patterns/measures.json").read_text())
     found = measures["attributed_less_shuffled_large"]
-    assert found["cases"] == ["gpt2 0", "gpt2 1", "llama 0", "llama 1"]
-    for case, value in zip(found["cases"], found["values"], strict=True):
-        model, seed = case.split()
-        pair = chosen(table, part="measured", model=model, seed=int(seed)).set_index("rule")["loss"]
-        assert value == pytest.approx(pair["attributed"] - pair["shuffled"], abs=1e-5)
-    for _, rows in table.groupby(["model", "kind"], observed=True):
-        cost = {rule: set(part["parameters"]) for rule, part in rows.groupby("rule", observed=True)}
-        assert cost["attributed"] == cost["shuffled"]
-        assert max(cost["attributed"]) <= min(cost["uniform"]) == max(cost["uniform, longer"])
+    rows = chosen(table, part="measured", kind="large")
+    losses = rows.pivot_table(index=["model", "seed"], columns="rule", values="loss", observed=True)
+    above = losses["attributed"] - losses["shuffled"]
+    assert found["cases"] == [f"{model} {seed}" for model, seed in above.index]
+    assert found["values"] == pytest.approx(above.tolist(), abs=1e-5)

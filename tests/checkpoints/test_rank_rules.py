@@ -1,83 +1,9 @@
-"""The run over architectures, on one tiny model: the rules' plans are those of the stage, and an
-adapter that is cut is the one that was measured there.
-"""
-
-from pathlib import Path
+"""What the run over architectures says of its tables, by hand."""
 
 import numpy as np
 import pandas as pd
-import pytest
-import yaml
 
 from published.rank_rules import run as rank_rules
-from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA
-
-SIZES = {
-    "d_model": 16,
-    "n_layers": 1,
-    "n_heads": 4,
-    "n_kv_heads": 2,
-    "d_mlp": 24,
-    "init_scale": 0.1,
-    "seq_len": 16,
-}
-TRAININGS = """name	n_steps	learning_rate	snapshot_steps
-base	3	1e-2	[]
-large	12	1e-2	[]
-gentle	6	1e-2	[]
-"""
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    """The tables of one base of one architecture."""
-    folder = tmp_path_factory.mktemp("rules")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.delenv("DVC_ROOT", raising=False)
-        patch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
-        every = rank_rules.architectures
-        patch.setattr(rank_rules, "architectures", lambda sizes: {"llama": every(sizes)["llama"]})
-        patch.setattr(rank_rules, "TRAINED", ("llama",))
-        patch.setattr(rank_rules, "TIMES", (1,))
-        patch.setattr(rank_rules, "RATES", (1e-2,))
-        patch.setattr(rank_rules, "WINDOWS", 4)
-        patch.setattr(rank_rules, "N_BYTES", 4000)
-        checkpoints = {
-            "cases": {"trainings": "trainings.tsv"},
-            "spectra": SPECTRA,
-            "plan": PLAN,
-            "own": MEASURE,
-            "example": {"train": {"n_seeds": 1, "batch_size": 4, **SIZES}},
-        }
-        Path("params.yaml").write_text(yaml.safe_dump({"checkpoints": checkpoints}))
-        Path("trainings.tsv").write_text(TRAININGS)
-        rank_rules.main(n_bases=1)
-        found = sorted(Path("published/rank_rules/figures").glob("*.svg"))
-        assert [file.stem for file in found] == ["fitted", "rules"]
-        return {
-            name: pd.read_parquet(f"published/rank_rules/tables/{name}.parquet")
-            for name in ("rules", "gains", "fitted")
-        }
-
-
-def test_every_fine_tune_has_one_chosen_rule_at_each_budget(tables):
-    rules = tables["rules"]
-    plain = rules[rules["shuffle"] == 0]
-    assert set(plain["kind"]) == {"large", "gentle", "scratch"}
-    assert (plain.groupby(["kind", "budget"])["chosen"].sum() == 1).all()
-    assert (tables["gains"]["gain"] > 0).all()
-
-
-def test_the_adapter_that_is_cut_is_that_of_the_plan(tables):
-    rules = tables["rules"]
-    large = rules[rules["chosen"] & (rules["kind"] == "large")].set_index("budget")
-    [row] = tables["fitted"].to_dict("records")
-    assert row["cut"] == pytest.approx(large.loc[row["budget"], "loss_on_base"], rel=1e-6)
-    assert row["parameters"] == large.loc[row["budget"], "parameters"]
-    [gains] = tables["gains"][tables["gains"]["kind"] == "large"].to_dict("records")
-    assert row["loss_tuned"] == pytest.approx(gains["loss_tuned"], rel=1e-6)
-    assert row["trained"] < row["loss_base"]
 
 
 def made_rules():

@@ -11,7 +11,6 @@ from lib.checkpoints.update_spectra import (
     rounding_edge,
     rounding_variance,
     squared_norm,
-    update_of,
 )
 
 
@@ -27,16 +26,6 @@ def small_limit(monkeypatch):
     monkeypatch.setattr(update_spectra, "BLOCK", 640)
 
 
-def decaying(rows, cols, power=1.0, seed=0):
-    n = min(rows, cols)
-    U, V = (
-        torch.linalg.qr(torch.randn(m, n, generator=gen(seed), dtype=torch.float64)).Q
-        for m in (rows, cols)
-    )
-    sigma = torch.arange(1, n + 1).double() ** -power
-    return (U * sigma) @ V.mT, sigma
-
-
 @pytest.mark.parametrize("shape", [(60, 40), (40, 60), (50, 50)])
 @pytest.mark.parametrize("method", ["full", "gram"])
 def test_all_singular_values_are_numpys(small_limit, shape, method):
@@ -50,50 +39,16 @@ def test_all_singular_values_are_numpys(small_limit, shape, method):
         np.testing.assert_allclose(triplets.cut(kept), cut, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(300, 200), (200, 300)])
-def test_a_randomised_cut_has_exactly_the_error_that_its_tail_says(small_limit, shape):
-    A, _ = decaying(*shape, power=0.7)
-    found = leading_triplets(A, 20, gen())
-    cut = (found.U * found.sigma) @ found.Vh
-    tail = squared_norm(A) - float(found.sigma.square().sum())
-    assert tail == pytest.approx(float((A - cut).square().sum()), rel=1e-5)
-
-
 def test_two_passes_leave_a_tail_near_the_best(small_limit):
-    A, sigma = decaying(400, 300, power=0.7)
+    U, V = (torch.linalg.qr(torch.randn(n, 300, generator=gen()).double()).Q for n in (400, 300))
+    sigma = torch.arange(1, 301).double() ** -0.7
+    A = (U * sigma) @ V.mT
     found = leading_triplets(A, 64, gen())
     tail = squared_norm(A) - float(found.sigma.square().sum())
     assert 1 - 1e-9 <= tail / float(sigma[64:].square().sum()) <= 1.02
     assert float(found.sigma[0]) == pytest.approx(float(sigma[0]), rel=1e-6)
     none = leading_triplets(A, 64, gen(), passes=0)
     assert squared_norm(A) - float(none.sigma.square().sum()) > 1.02 * tail, "what passes are for"
-
-
-def test_a_planted_rank_is_found_and_no_more(small_limit):
-    U, V = torch.randn(300, 5, generator=gen()), torch.randn(5, 200, generator=gen())
-    W_0 = torch.randn(300, 200, generator=gen(1))
-    sigma = leading_triplets(update_of(W_0 + 0.01 * U @ V, W_0), 20, gen()).sigma
-    assert sigma[4] > 0.5
-    assert sigma[5] < 1e-4
-
-
-def test_small_matrices_are_decomposed_whole_and_padded_by_nothing():
-    A = torch.randn(6, 4, generator=gen())
-    found = leading_triplets(A, 9, gen())
-    assert found.sigma.shape == (4,)
-    torch.testing.assert_close((found.U * found.sigma) @ found.Vh, A.double())
-
-
-def test_the_random_draw_is_the_generators(small_limit):
-    A, _ = decaying(100, 90)
-    same = [leading_triplets(A, 8, gen(3), oversample=4, passes=1).sigma for _ in range(2)]
-    assert torch.equal(*same)
-
-
-def test_an_update_of_float32_weights_is_taken_in_float64(small_limit):
-    W_0 = torch.full((64, 64), 1.0)
-    W = W_0 + 2**-20
-    assert torch.equal(update_of(W, W_0), torch.full((64, 64), 2.0**-20))
 
 
 def test_blocks_of_rows_cover_every_row(small_limit):
@@ -130,20 +85,12 @@ def test_the_method_of_a_shape(shape, wanted, method):
 def test_the_spacing_of_stored_weights(dtype, w, spacing):
     W = torch.tensor([[w]], dtype=dtype)
     assert float(rounding_variance(W)) == pytest.approx(spacing**2 / 12)
-    if w:
-        following = (
-            torch.nextafter(W.float().abs(), torch.tensor(torch.inf))
-            if dtype == torch.float32
-            else None
-        )
-        if following is not None:
-            assert float(following - W.abs()) == spacing
 
 
 def test_the_measured_noise_of_rounding_stays_below_the_edge():
-    """200 random pairs of weights: three laws, many shapes and scales, both in bfloat16."""
-    worst = 0.0
-    for case in range(200):
+    """Random pairs of weights: three laws, many shapes and scales, both in bfloat16."""
+    found = []
+    for case in range(60):
         random = gen(case)
         rows, cols = (int(torch.randint(16, 160, (), generator=random)) for _ in range(2))
         W_0 = torch.randn(rows, cols, generator=random, dtype=torch.float64)
@@ -154,11 +101,9 @@ def test_the_measured_noise_of_rounding_stays_below_the_edge():
         update = torch.randn(rows, cols, generator=random, dtype=torch.float64)
         W = W_0 + 10 ** float(torch.randint(-3, 1, (), generator=random)) * update
         noise = (W.bfloat16().double() - W_0.bfloat16().double()) - (W - W_0)
-        worst = max(
-            worst,
-            float(torch.linalg.matrix_norm(noise, 2)) / rounding_edge(W.bfloat16(), W_0.bfloat16()),
-        )
-    assert 0.5 < worst < 1
+        edge = rounding_edge(W.bfloat16(), W_0.bfloat16())
+        found.append(float(torch.linalg.matrix_norm(noise, 2)) / edge)
+    assert 0.5 < max(found) < 1
 
 
 def test_the_edge_by_hand():
@@ -168,18 +113,6 @@ def test_the_edge_by_hand():
     s = 2**-7
     W_0 = torch.tensor([[1.5, 0.0, 0.0], [0.0, 5.0, 0.0]]).bfloat16()
     W = torch.tensor([[1.5, 0.0, 1.5], [0.0, 0.0, 1.5]]).bfloat16()
-    row, column = (
-        (4 * s) ** 2 + s**2,
-        (4 * s) ** 2,
-    )  # the largest sums: row 2 of both weights, column 2
+    row = 17 * s**2  # of both weights: 5 and 1.5
+    column = 16 * s**2
     assert rounding_edge(W_0, W) == pytest.approx((row / 12) ** 0.5 + (column / 12) ** 0.5)
-
-
-def test_the_edge_tells_a_planted_rank_from_rounding():
-    W_0 = torch.randn(200, 150, generator=gen())
-    U, V = torch.randn(200, 3, generator=gen(1)), torch.randn(3, 150, generator=gen(2))
-    stored = [W.bfloat16() for W in (W_0, W_0 + 0.004 * U @ V)]
-    sigma = torch.linalg.svdvals(update_of(stored[1], stored[0]))
-    assert int((sigma > rounding_edge(*stored)).sum()) == 3
-    energy = sigma.square().cumsum(0) / sigma.square().sum()
-    assert int((energy < 0.99).sum()) + 1 > 20, "what the energy alone would say"

@@ -1,15 +1,21 @@
-"""What the tests of low_rank_sparse share: its random draws repeated, and its model and training in
-plain autograd.
+"""What the tests of low_rank_sparse share: made samples and tables, its random draws repeated, and
+its model and training in plain autograd.
 
 Written in float64, sample by sample where it costs nothing, from the equations of Li et al. (2024).
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
+
+from tests.stages.made import generator
 
 Weights = dict[str, Tensor]
 
@@ -142,6 +148,45 @@ def trained(
     return states, losses
 
 
+def training(problem: Mapping[str, Any], data: Weights, seed: int):
+    """The readout, and the weights and losses of a training from one seed, after every step."""
+    n, seq_len, d_model = data["tokens"].shape
+    m = problem["n_neurons"]
+    errors = problem["value_error"], problem["query_key_error"]
+    W = start(d_model, m, problem["init_scale"], generator(seed, "weights"), *errors)
+    n_outputs = problem.get("n_outputs", 1)
+    a = readout(problem["readout"], n_outputs, seq_len, m, generator(seed, "readout"))
+    if problem["permuted"]:
+        order = torch.randperm(n, generator=generator(seed, "permuted labels"))
+        data = data | {"labels": data["labels"][order]}
+    order = generator(seed, "order")
+    steps = batches(n, problem["batch_size"], problem["n_steps"], order)
+    return a, *trained(W, dict, a, data, steps, problem["learning_rate"])
+
+
+def best(W: Tensor, rank: int) -> Tensor:
+    """The best approximation at a rank."""
+    U, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
+    return (U[:, :rank] * sigma[:rank]) @ Vh[:rank]
+
+
+def nulls(
+    first: Weights, last: Weights, k: int, source: Callable[[str, str], torch.Generator]
+) -> tuple[Weights, Weights]:
+    """The weights with each update in k random directions, and with Gaussian ones of its norm."""
+    projected = {}
+    noise = {}
+    for name, W_0 in first.items():
+        update = last[name] - W_0
+        draw = {"generator": source("random directions", name), "dtype": torch.float64}
+        some = torch.randn(update.shape[1], k, **draw)
+        projected[name] = W_0 + update @ some @ torch.linalg.pinv(some)
+        draw["generator"] = source("gaussian", name)
+        G = torch.randn(update.shape, **draw)
+        noise[name] = W_0 + G * update.norm() / G.norm()
+    return projected, noise
+
+
 def fitted_step(losses: list[float], threshold: float) -> int:
     """The first step whose loss is below the threshold, counted from 0; -1 where none is."""
     return next((i for i, loss in enumerate(losses) if loss < threshold), -1)
@@ -149,42 +194,73 @@ def fitted_step(losses: list[float], threshold: float) -> int:
 
 def scores(W: Weights, a: Tensor, data: Weights) -> dict[str, float]:
     """What is measured of a model on samples."""
-    W, a, X = {name: M.double() for name, M in W.items()}, a.double(), data["tokens"].double()
-    margin = margins(W, a, X, data["labels"]).tolist()
-    of_all, of_relevant = [], []
-    for S, patterns, relevant in zip(
-        attention(W, X), data["patterns"], data["relevant"], strict=True
-    ):
-        for query in range(len(patterns)):
-            share = sum(S[query, s].item() for s in range(len(patterns)) if patterns[s] == relevant)
-            of_all.append(share)
-            if patterns[query] == relevant:
-                of_relevant.append(share)
-    n = len(margin)
+    W = {name: M.double() for name, M in W.items()}
+    X = data["tokens"].double()
+    margin = margins(W, a.double(), X, data["labels"])
+    is_relevant = data["patterns"] == data["relevant"][:, None]
+    shares = (attention(W, X) * is_relevant[:, None]).sum(-1)
     return {
-        "hinge": sum(max(0.0, 1 - one) for one in margin) / n,
-        "accuracy": sum(one > 0 for one in margin) / n,
-        "margin": sum(margin) / n,
-        "least_margin": min(margin),
-        "attention": sum(of_all) / len(of_all),
-        "attention_of_relevant": sum(of_relevant) / len(of_relevant),
+        "hinge": (1 - margin).clamp(min=0).mean().item(),
+        "accuracy": (margin > 0).double().mean().item(),
+        "margin": margin.mean().item(),
+        "least_margin": margin.min().item(),
+        "attention": shares.mean().item(),
+        "attention_of_relevant": shares[is_relevant].mean().item(),
     }
 
 
-def write_cases(
-    path: Path, cases: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] | None = None
-) -> None:
-    """A table of cases: tab-separated, a line of column names, a line per case.
+def write_samples(
+    path: Path, seeds: list[int], *, n_train: int, n_test: int, seq_len: int, d_model: int
+) -> Weights:
+    """A data set in which nothing is equal: two classes, tokens of four patterns, no structure."""
+    draw = torch.Generator().manual_seed(5)
+    n = len(seeds)
+    mu = 0.7 * torch.randn(n, 4, d_model, generator=draw)
+    data = {"seeds": torch.tensor(seeds), "patterns": mu}
+    for part, count in (("train", n_train), ("test", n_test)):
+        relevant = torch.randint(0, 2, (n, count), generator=draw)
+        patterns = torch.randint(0, 4, (n, count, seq_len), generator=draw)
+        patterns[..., 1] = relevant  # a sample has label-relevant tokens
+        labels = torch.where(torch.rand(n, count, generator=draw) < 0.8, relevant, 1 - relevant)
+        noise = torch.randn(n, count, seq_len, d_model, generator=draw)
+        tokens = torch.stack([mu[i][patterns[i]] for i in range(n)]) + 0.3 * noise
+        parts = {"tokens": tokens, "labels": labels, "patterns": patterns, "relevant": relevant}
+        data |= {f"{part}_{name}": tensor for name, tensor in parts.items()}
+    save_file(data, path)
+    return data
 
-    A cell is empty where a case has no such value, or that of a section whose values are shared.
-    """
-    shared = shared or {}
-    cases = [
-        {key: value for key, value in case.items() if shared.get(key) != value} for case in cases
-    ]
-    columns = list(dict.fromkeys(name for case in cases for name in case))
-    cells = [
-        [str(case[name]).replace("'", "") if name in case else "" for name in columns]
-        for case in cases
-    ]
-    path.write_text("".join("\t".join(line) + "\n" for line in [columns, *cells]))
+
+def of_seed(data: Weights, part: str, seed: int) -> Weights:
+    """The samples of a seed."""
+    i = data["seeds"].tolist().index(seed)
+    names = ("tokens", "labels", "patterns", "relevant")
+    return {name: data[f"{part}_{name}"][i] for name in names}
+
+
+def write_cases(path: Path, cases: Sequence[Mapping[str, Any]]) -> None:
+    """A table of cases: tab-separated, a cell is empty where a case has no such value."""
+    table = pd.DataFrame(cases, dtype=object)
+    table = table.map(lambda value: str(value).replace("'", ""), na_action="ignore")
+    table.to_csv(path, sep="\t", index=False)
+
+
+def each(rows: Sequence[Mapping[str, Any]], **values: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every row with every combination of the values."""
+    more = [dict(zip(values, of, strict=True)) for of in itertools.product(*values.values())]
+    return [{**row, **one} for row in rows for one in more]
+
+
+def numbers(draw: np.random.Generator, rows: Sequence[Mapping[str, Any]], *columns: str) -> Any:
+    """A table of these rows, in no order, with numbers in more columns, no two alike."""
+    table = pd.DataFrame(rows)
+    for column in columns:
+        table[column] = draw.uniform(0.05, 1.5, len(table))
+    return table.iloc[draw.permutation(len(table))].reset_index(drop=True)
+
+
+def chosen(table: pd.DataFrame, column: str, **where: Any) -> Any:
+    """A number per seed: the column in the only row of the seed that has these values."""
+    for name, value in where.items():
+        table = table[table[name] == value]
+    assert table["seed"].is_unique
+    return table.set_index("seed")[column].sort_index()

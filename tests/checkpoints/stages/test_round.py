@@ -18,23 +18,21 @@ def test_ranks_of_updates_as_they_are_and_stored(stage, tmp_path):
     table = pd.read_parquet("rounding.parquet").set_index(["run", "step", "module"])
     assert len(table) == 3 * 14, "the matrices of two layers, of three snapshots"
     W_0, W = (load_file(folder / "model.safetensors") for folder in (base, tuned / "b" / "step-2"))
-    name = "model.layers.1.mlp.up_proj.weight"
-    row = table.loc[("b", 2, name)]
-    update = (W[name].double() - W_0[name].double()).numpy()
-    stored = (W[name].bfloat16().double() - W_0[name].bfloat16().double()).numpy()
-    sigma, sigma_stored = (np.linalg.svd(M, compute_uv=False) for M in (update, stored))
-    assert row["rank_90"] == energy_rank(sigma)
-    assert row["rank_90_stored"] == energy_rank(sigma_stored)
-    assert row["relative_update"] == pytest.approx(
-        np.linalg.norm(update) / float(W_0[name].double().norm())
-    )
-    variance = np.zeros(update.shape)
-    for M in (W[name].bfloat16(), W_0[name].bfloat16()):
-        size = M.double().abs().numpy()
-        variance += (2.0 ** (np.floor(np.log2(size)) - 7)) ** 2 / 12
-    edge = np.sqrt(variance.sum(1).max()) + np.sqrt(variance.sum(0).max())
-    assert row["noise_over_edge"] == pytest.approx(
-        np.linalg.norm(stored - update, 2) / edge, rel=1e-6
-    )
-    assert row["above_edge"] == (sigma > edge).sum()
-    assert row["above_edge_stored"] == (sigma_stored > edge).sum()
+    for name in ("model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.k_proj.weight"):
+        both = (W[name], W_0[name])
+        now, begun = (M.double().numpy() for M in both)
+        stored_now, stored_begun = (M.bfloat16().double().numpy() for M in both)
+        update, stored = now - begun, stored_now - stored_begun
+        sigma, sigma_stored = (np.linalg.svd(M, compute_uv=False) for M in (update, stored))
+        spacing = (2.0 ** (np.floor(np.log2(abs(M))) - 7) for M in (stored_now, stored_begun))
+        variance = sum(one**2 / 12 for one in spacing)
+        edge = np.sqrt(variance.sum(1).max()) + np.sqrt(variance.sum(0).max())
+        wanted = {
+            "relative_update": np.linalg.norm(update) / np.linalg.norm(begun),
+            "rank_90": energy_rank(sigma),
+            "rank_90_stored": energy_rank(sigma_stored),
+            "above_edge": (sigma > edge).sum(),
+            "above_edge_stored": (sigma_stored > edge).sum(),
+            "noise_over_edge": np.linalg.norm(stored - update, 2) / edge,
+        }
+        assert table.loc["b", 2, name].to_dict() == pytest.approx(wanted, rel=1e-6)

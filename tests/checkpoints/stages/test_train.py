@@ -1,3 +1,5 @@
+"""Bases, nulls and fine-tunes of tiny models are trainings by AdamW, written out."""
+
 import copy
 from pathlib import Path
 
@@ -7,106 +9,76 @@ from transformers import AutoModelForCausalLM
 
 from lib.checkpoints.snapshots import open_snapshots
 from lib.files.files import InputError
-from lib.training.devices import generator
-from tests.checkpoints.checkpoints_made import TEXT
+from tests.checkpoints.checkpoints_made import SIZES, TEXT, VARIED, cross_entropy
+from tests.stages.made import generator
 
-SIZES = {
-    "d_model": 16,
-    "n_layers": 2,
-    "n_heads": 4,
-    "n_kv_heads": 2,
-    "d_mlp": 24,
-    "init_scale": 0.1,
-}
-PARAMS = {"n_seeds": 2, **SIZES, "seq_len": 16, "batch_size": 4}
-HEADER = "name\tn_steps\tlearning_rate\tsnapshot_steps\n"
-BASE, LARGE = "base\t4\t1e-2\t[0, 2]\n", "large\t3\t1e-2\t[1]\n"
-TRAININGS = {"base": (4, 1e-2), "large": (3, 1e-2)}
+PARAMS = {"n_seeds": 2, **SIZES, "batch_size": 4}
+CASES = "name\tn_steps\tlearning_rate\tsnapshot_steps\n"
+BASE, LARGE = "base\t4\t1e-2\t[0, 2]\n", "large\t3\t2e-2\t[1]\n"
+TEXTS = {"language": TEXT, "permuted": bytes(sorted(TEXT)), "tuned": VARIED}
 
 
 @pytest.fixture
-def texts(tmp_path):
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for name, text in (
-        ("language", TEXT),
-        ("permuted", bytes(sorted(TEXT))),
-        ("tuned", TEXT[::-1]),
-    ):
-        (folder / f"{name}.txt").write_bytes(text)
-    return folder
+def train(stage, tmp_path):
+    """Run the stage; the folders of its bases, fine-tunes and trainings from scratch."""
+    (tmp_path / "texts").mkdir()
+    for name, text in TEXTS.items():
+        (tmp_path / "texts" / f"{name}.txt").write_bytes(text)
 
+    def run(kind="llama", cases=BASE + LARGE, **changes):
+        Path("cases.tsv").write_text(CASES + cases)
+        arguments = "train", Path("cases.tsv"), Path("texts"), [Path(kind)]
+        stage("checkpoints.train", {"train": PARAMS | changes}, *arguments)
+        return [Path(kind) / name for name in ("base", "tuned", "pretrained")]
 
-def train(stage, texts, kind="llama", cases=HEADER + BASE + LARGE, **changes):
-    Path("cases.tsv").write_text(cases)
-    folders = [Path(kind) / name for name in ("base", "tuned", "pretrained")]
-    stage(
-        "checkpoints.train",
-        {"example": PARAMS | changes},
-        "example",
-        Path("cases.tsv"),
-        texts,
-        [Path(kind)],
-    )
-    return folders
+    return run
 
 
 def read(folder):
     return AutoModelForCausalLM.from_pretrained(folder)
 
 
-def reference(model, text, training, purpose):
+def trained(begun, text, n_steps, learning_rate, *purpose):
     """The same training, written out."""
-    n_steps, learning_rate = TRAININGS[training]
-    tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    model = copy.deepcopy(begun).train()
+    tokens = torch.frombuffer(bytearray(TEXTS[text]), dtype=torch.uint8).long()
     optimiser = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
     source = generator(0, "batches", *purpose)
-    model.train()
     for step in range(n_steps):
         begin = torch.randint(len(tokens) - 16, (4,), generator=source)
         rows = torch.stack([tokens[i : i + 16] for i in begin.tolist()])
         rate = learning_rate * min(1, (step + 1) / 20) * (1 - step / n_steps * 0.9)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        logits = model(input_ids=rows).logits
-        loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), rows[:, 1:].flatten()
-        )
+        optimiser.param_groups[0]["lr"] = rate
         optimiser.zero_grad()
-        loss.backward()
+        cross_entropy(model(input_ids=rows).logits, rows).backward()
         optimiser.step()
     return model
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_base_null_and_tuned_are_trainings_of_their_texts(stage, texts, kind):
-    base, tuned, pretrained = train(stage, texts, kind)
+def test_base_null_and_tuned_are_trainings_of_their_texts(train, kind):
+    base, tuned, pretrained = train(kind)
     found = [(one.run, one.step) for one in open_snapshots(pretrained)]
     assert found == [(name, step) for name in ("language", "permuted") for step in (0, 2, 4)]
-    assert [(one.run, one.step) for one in open_snapshots(tuned)] == [
-        (f"large-{seed}", step) for seed in (0, 1) for step in (1, 3)
-    ]
+    found = [(one.run, one.step) for one in open_snapshots(tuned)]
+    assert found == [(f"large-{seed}", step) for seed in (0, 1) for step in (1, 3)]
     begun = read(pretrained / "language" / "step-00000")
-    assert all(
-        torch.equal(p, q)
-        for p, q in zip(
-            begun.parameters(),
-            read(pretrained / "permuted" / "step-00000").parameters(),
-            strict=True,
-        )
-    )
     wanted = {
-        base: reference(copy.deepcopy(begun), TEXT, "base", ("base", "language")),
-        pretrained / "permuted" / "step-00004": reference(
-            copy.deepcopy(begun), bytes(sorted(TEXT)), "base", ("base", "permuted")
+        pretrained / "permuted" / "step-00000": begun,
+        base: trained(begun, "language", 4, 1e-2, "base", "language"),
+        pretrained / "permuted" / "step-00004": trained(
+            begun, "permuted", 4, 1e-2, "base", "permuted"
         ),
-        tuned / "large-1" / "step-00003": reference(read(base), TEXT[::-1], "large", ("large", 1)),
     }
+    for seed in (0, 1):
+        model = trained(read(base), "tuned", 3, 2e-2, "large", seed)
+        wanted[tuned / f"large-{seed}" / "step-00003"] = model
     for folder, model in wanted.items():
-        for (name, value), other in zip(
-            read(folder).named_parameters(), model.parameters(), strict=True
-        ):
+        pairs = zip(read(folder).named_parameters(), model.parameters(), strict=True)
+        for (name, value), other in pairs:
             torch.testing.assert_close(value, other, atol=1e-6, rtol=1e-5, msg=f"{folder} {name}")
+    size = torch.cat([p.flatten() for p in begun.parameters() if p.dim() == 2]).std()
+    assert float(size.detach()) == pytest.approx(SIZES["init_scale"], rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -114,27 +86,24 @@ def test_base_null_and_tuned_are_trainings_of_their_texts(stage, texts, kind):
     [
         (
             {"n_kv_heads": 3},
-            "n_heads: wanted a divisor of d_model and a multiple of n_kv_heads, got 4 for 16 and 3",
+            "a divisor of d_model and a multiple of n_kv_heads, got 4 for 16",
         ),
+        ({"cases": "base\t4\t1e-2\t[9]\n"}, "snapshot_steps: wanted steps below n_steps = 4"),
         (
-            {"cases": HEADER + BASE.replace("[0, 2]", "[9]") + LARGE},
-            "snapshot_steps: wanted steps below n_steps = 4",
+            {"cases": LARGE},
+            r"wanted a case named base and one or more that are tuned, got \[.l",
         ),
-        (
-            {"cases": HEADER + LARGE},
-            r"wanted a case named base and one or more that are tuned, got \['large'\]",
-        ),
+        ({"cases": BASE}, r"wanted a case named base and one or more that are tuned, got \['base'"),
+        ({"kind": "mamba"}, "mamba: wanted a folder named llama or gpt2, got mamba"),
     ],
 )
-def test_sizes_and_cases_that_do_not_fit_are_refused(stage, texts, changes, message):
+def test_sizes_cases_and_models_that_do_not_fit_are_refused(train, changes, message):
     with pytest.raises(InputError, match=message):
-        train(stage, texts, **changes)
+        train(**changes)
 
 
-def test_a_folder_that_holds_anything_else_is_not_cleared(stage, texts):
+def test_a_folder_that_holds_anything_else_is_not_cleared(train):
     (Path("llama") / "base").mkdir(parents=True)
     (Path("llama") / "base" / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="wanted an empty folder"):
-        train(stage, texts)
-    with pytest.raises(InputError, match="mamba: wanted a folder named llama or gpt2, got mamba"):
-        train(stage, texts, "mamba")
+        train()

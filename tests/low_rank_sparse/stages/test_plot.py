@@ -1,648 +1,354 @@
-"""The stage plot: every line, band, bar and point of every figure is what the rows of made tables
-say.
-"""
+"""The stage plot: what its figures show of the tables that evaluate makes of made ones."""
 
-import itertools
 import json
-import math
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from matplotlib.colors import same_color, to_rgb
 
 from lib.files.files import InputError
-from lib.files.tables import write_table
+from lib.pages.style import (
+    BLUE,
+    GREEN,
+    HINGE_COLOR,
+    NULL_COLOR,
+    ORANGE,
+    ORDER_COLORS,
+    PERMUTED_COLOR,
+    TRAINED_COLOR,
+)
+from stages.low_rank_sparse import plot
+from tests.low_rank_sparse.low_rank_sparse_tables import MATRICES, ORDERS, STEPS, SWEEPS
 from tests.stages.made import files
 
-SECTION = "any.family.evaluate"
-PARAMS = {"steps": [2, 9, 40], "rtol": "the stage evaluate's"}
-SEEDS = {"tied": [3, 1, 2], "untied": [4, 0], "chance": [3, 1]}
-STEPS = {"tied": [0, 2, 9], "untied": [0, 2, 7, 40], "chance": [0, 9]}
-SEQ_LEN = 20
-MATRICES = ["W_Q", "W_K", "W_V", "W_O"]
-SCORES = ["hinge", "margin", "least_margin", "attention", "attention_of_relevant", "accuracy"]
-ORDERS = ["smallest", "random", "largest"]
-SLOPES = ["of_steps_in_relevant", "of_steps_in_relevant_with_confusion", "of_steps_in_step_size"]
-SLOPES += ["of_third_in_patterns", "of_samples_in_relevant"]
-SLOPES += ["of_samples_with_confusion_in_relevant"]
-FIGURES = {"figure-1", "figure-2", "figure-3", "corollary-1", "attention", "cuts", "spectra"}
-FIGURES |= {"energies", "sweeps", "robustness", "noise", "patterns", "adapters"}
-NULLS = {"tied": "chance", "untied": "nothing"}  # of the second there are no runs
-SETUP = {
-    "tied_permuted": "chance",
-    "untied_permuted": "nothing",
-    "fitted_loss": 0.02,
-    "swept_fitted_loss": 0.3,
-    "generalised_loss": 0.05,
-}
-PARTS = [("all", 1), ("all", 2), ("W_Q and W_K", 0), ("W_Q and W_K", 1), ("W_V", 1), ("W_O", 1)]
-PARTS += [
-    ("weights, not updates", 2),
-    ("pairs 3 and 4", 2),
-    ("random directions", 2),
-    ("gaussian", 6),
-]
+NULLS = {"tied": "spare", "untied": "absent"}  # of the second there are no runs
+LAST = {name: steps[-1] for name, steps in STEPS.items()}
 
 
-def made_tables():
-    """The tables as evaluate keeps them, of numbers that mean nothing, in no order; and the
-    measures that are read.
-    """
-    draw = np.random.default_rng(8)
-
-    def numbers(*names):
-        return {name: draw.uniform(0.05, 0.95) for name in names}
-
-    names = (
-        "training",
-        "losses",
-        "spectra",
-        "truncate",
-        "prune",
-        "neurons",
-        "adapt",
-        "sweep",
-    )
-    rows = {name: [] for name in (*names, "samples")}
-    for name, seed in ((name, seed) for name, seeds in SEEDS.items() for seed in seeds):
-        cell = {"configuration": name, "readout": name, "seed": seed}
-        fitted = {"fitted_step": -1 if seed == 1 else int(draw.integers(2, 9))}
-        rows["losses"] += [
-            {"step": step, "loss": draw.uniform(0, 1) if step < 9 else 0, **cell}
-            for step in range(10)
-        ]
-        for step in STEPS[name]:
-            rows["training"] += [{"step": step, **numbers("loss", *SCORES), **fitted, **cell}]
-            for matrix, of in itertools.product(
-                MATRICES, ("update", "gaussian") if step == STEPS[name][-1] else ["update"]
-            ):
-                sigma = np.sort(draw.uniform(0.01, 2, 6))[::-1]
-                rows["spectra"] += [
-                    {"matrix": matrix, "of": of, "step": step, "singular_values": sigma, **cell}
-                ]
-        kinds = [("all", rank) for rank in (0, 1, 2, 5, 20)] + PARTS[2:] + [("W_V", 2), ("W_O", 0)]
-        rows["truncate"] += [
-            {"kind": kind, "rank": rank, **numbers(*SCORES), **cell} for kind, rank in kinds
-        ]
-        rates = [("neurons", order, rate) for order in ORDERS for rate in (0, 0.2, 0.7)]
-        rates += [("large neurons", "random", rate) for rate in (0, 0.4, 0.9)]
-        rates += [("small neurons", "random", rate) for rate in (0, 0.4, 1)]
-        rates += [("as many as small", order, 1) for order in ORDERS]
-        rates += [("weights", "smallest", rate) for rate in (0, 0.3)] + [
-            ("rows of W_V", "smallest", 0.25)
-        ]
-        rates += [("1:3", "smallest", 2 / 3)]
-        for what, order, rate in rates:
-            row = numbers("weights", "rescaled_hinge", "flops", *SCORES[:3])
-            rows["prune"] += [{"what": what, "order": order, "rate": rate, **row, **cell}]
-        parts = numbers(
-            "threshold",
-            "small_share",
-            "initial_norm",
-            "small_norm",
-            "large_norm",
-            "bimodality",
-            "cosine",
-        )
-        rows["neurons"] += [{**parts, "norms": draw.uniform(0, 1, 5 + (name == "tied")), **cell}]
-        rows["adapt"] += [
-            {"rank": rank, **numbers(*SCORES), **cell} for rank in (1, 2, 4) if name == "tied"
-        ]
-    values = {"relevant": [2, 4, 8], "relevant_with_confusion": [3, 6], "step_size": [0.3, 1, 3]}
-    values |= {
-        "patterns": [5, 7, 8, 10],
-        "noise": [0, 0.1],
-        "confusion": [0, 2, 3],
-        "neurons": [20, 50],
-    }
-    values |= {
-        "value_error": [0, 0.2],
-        "batch_size": [5, 9],
-        "init_scale": [0.1, 1],
-        "step_size_untied": [1, 4],
-    }
-    columns = [
-        "hinge",
-        "hinge_at_rank_2",
-        "hinge_at_rank_below",
-        "hinge_at_rank_k",
-        "hinge_without_attention",
-    ]
-    columns += ["small_share", "W_K_next", "W_K_tail"]
-    columns += [
-        f"{matrix}_{key}" for matrix in MATRICES for key in ("energy_2", "gap_2", "energy", "gap")
-    ]
-    columns += [
-        f"gaussian_{matrix}_{key}" for matrix in MATRICES for key in ("energy_2", "energy", "gap")
-    ]
-    columns += ["hinge_in_random_directions", "hinge_of_gaussian"]
-    trainings = [(name, value, "1|1") for name in values for value in values[name]]
-    trainings += [
-        ("classes_tied", 2, "1|1"),
-        ("classes_tied", 3, "1|1|1"),
-        ("classes_untied", 3, "1|1|1"),
-    ]
-    trainings += [("grouped", 3, "2|1"), ("grouped", 6, "3|3"), ("grouped", 4, "2|2")]
-    trainings += [
-        (f"{name}_permuted", k, labels)
-        for name, k, labels in trainings
-        if name in ("classes_tied", "grouped")
-    ]
-    for (name, value, labels), seed in itertools.product(trainings, (6, 0, 3)):
-        row = {
-            "sweep": name,
-            "value": value,
-            "labels": labels,
-            "seed": seed,
-            "seq_len": SEQ_LEN,
-            "n_patterns": 7,
-        }
-        row |= {
-            "varies": "n_relevant"
-            if name.startswith("relevant")
-            else "labels"
-            if value == len(labels)
-            else "x"
-        }
-        row |= numbers(*columns) | {
-            "n_batches": float(draw.integers(1, 80)),
-            "large_over_small": draw.uniform(1, 9),
-        }
-        row["in_fit"] = name != "patterns" or value >= 8
-        row["n_batches"] = (
-            math.nan if (name, value, seed) == ("relevant", 4, 0) else row["n_batches"]
-        )
-        sigma = {
-            f"{matrix}_singular_values": np.sort(draw.uniform(0.1, 2, 9))[::-1]
-            for matrix in MATRICES
-        }
-        rows["sweep"] += [row | sigma]
-    for (name, n), seed in itertools.product(
-        [("samples", 2), ("samples", 6), ("samples_with_confusion", 3)], (6, 0, 3)
-    ):
-        cell = {"sweep": name, "n_relevant": n, "seq_len": SEQ_LEN, "seed": seed}
-        needed = math.nan if (name, n, seed) == ("samples", 6, 3) else draw.uniform(2, 60)
-        rows["samples"] += [cell | {"n_needed": needed}]
-    slopes = {
-        f"slope_{name}": {"cases": ["0", "3", "6"], "values": draw.uniform(-2, -0.5, 3).tolist()}
-        for name in SLOPES
-    }
-    slopes["slope_of_samples_in_relevant"]["values"][1] = None
-    slopes["setup"] = SETUP
-
-    return {
-        name: [table[i] for i in draw.permutation(len(table))] for name, table in rows.items()
-    }, slopes
+@pytest.fixture(scope="module")
+def tables(evaluated):
+    return {path.stem: pd.read_parquet(path) for path in (evaluated[1] / "tables").iterdir()}
 
 
-def chosen(rows, **where):
-    """The rows that have these values."""
-    return [row for row in rows if all(row[name] == value for name, value in where.items())]
+@pytest.fixture(scope="module")
+def figures(evaluated, tmp_path_factory):
+    """How each figure is drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("plotted"))
+        shown = {"s": {"steps": [5, 12], "rtol": "the stage evaluate's"}}
+        Path("params.yaml").write_text(yaml.safe_dump(shown))
+        return plot.drawings("s", evaluated[1])
 
 
-def over_seeds(rows, column, by, x=lambda value: value):
-    """At each value of a column: mean, least and largest over seeds of another, as (x, mean, least,
-    largest).
-    """
-    found = []
-    for value in sorted({row[by] for row in rows}):
-        numbers = [row[column] for row in rows if row[by] == value]
-        found.append((x(value), np.mean(numbers), min(numbers), max(numbers)))
-    return np.array(found).T
+def panels(figures, name, *shape):
+    return np.reshape(figures[name]().axes, shape)
 
 
-def at_places(band):
-    """The same at 0, 1, 2 ..."""
-    return np.array([np.arange(len(band[0])), *band[1:]])
+def rows_of(table, **where):
+    for name, value in where.items():
+        table = table[table[name] == value]
+    return table
 
 
-def check(axes, *wanted):
-    """The panel's lines are these, in this order: (x, mean, least, largest) with a band, or (x,
-    y).
-    """
-    assert len(axes.lines) == len(wanted)
-    bands = [area for area in axes.collections if len(area.get_paths()) == 1]
-    for line, (x, y, *ends) in zip(axes.lines, wanted, strict=True):
-        np.testing.assert_allclose(
-            np.array(line.get_xydata(), float).T, [x, y], rtol=1e-6, atol=1e-9
-        )
-        if ends:
-            # The edge of a band is drawn there and back, with a point more at each end.
-            edge = bands.pop(0).get_paths()[0].vertices
-            for place, low, high in zip(x, *ends, strict=True):
-                heights = [b for a, b in edge if a == pytest.approx(place)]
-                assert (min(heights), max(heights)) == pytest.approx(
-                    (low, high), rel=1e-6, abs=1e-9
-                )
-    assert not bands
+def check(line, wanted, color=None):
+    """The line goes through the points, a series by x."""
+    points = np.reshape([*zip(wanted.index, wanted, strict=True)], (-1, 2))
+    np.testing.assert_allclose(np.array(line.get_xydata(), float), points, rtol=1e-6)
+    assert color is None or same_color(line.get_color(), color)
 
 
-def spectrum(rows, column="singular_values", top=None):
-    """Singular values over the largest: index, mean, least and largest over rows."""
-    sigma = np.array([row[column] for row in rows])[:, :top]
-    share = sigma / sigma[:, :1]
-    return np.arange(1, share.shape[1] + 1), share.mean(0), share.min(0), share.max(0)
-
-
-def upright(x):
-    """A line through the whole panel at x."""
-    return [x, x], [0, 1]
-
-
-def level(y):
-    """A line through the whole panel at a height."""
-    return [0, 1], [y, y]
+def check_means(axes, lines):
+    """The first lines are means over seeds; (rows, by, column, colour) of each."""
+    for line, (rows, by, column, color) in zip(axes.lines, lines, strict=False):
+        check(line, rows.groupby(by)[column].mean(), color)
 
 
 def texts(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-@pytest.fixture
-def plotted(stage, drawn, tmp_path):
-    """The made rows and slopes, and each figure by the name of its file."""
-    rows, slopes = made_tables()
-    (tmp_path / "metrics" / "tables").mkdir(parents=True)
-    for name, table in rows.items():
-        pd.DataFrame(table).to_parquet(tmp_path / "metrics" / "tables" / f"{name}.parquet")
-    (tmp_path / "metrics" / "measures.json").write_text(json.dumps(slopes))
-    stage(
-        "low_rank_sparse.plot",
-        {SECTION: PARAMS | {"rtol": "another stage's"}},
-        SECTION,
-        tmp_path / "metrics",
-        tmp_path / "figures",
-    )
-    assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in FIGURES)
-    figures = {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in FIGURES}
-    assert not plt.get_fignums()
-    return rows, slopes, figures
+def heights(axes):
+    return [bar.get_height() for bar in axes.patches if hasattr(bar, "get_height")]
 
 
-def test_every_figure_shows_the_rows_of_its_tables(plotted):
-    rows, slopes, figures = plotted
-    cuts_and_adapters(rows, figures)
-    training(rows, figures["attention"])
-    updates(rows, figures)
-    neurons(rows, figures)
-    sweeps(rows, slopes, figures["sweeps"].axes)
-    robustness(rows["sweep"], figures["robustness"].axes)
-    patterns(rows["sweep"], figures)
+def test_every_figure_is_written(stage, drawn, evaluated):
+    stage("low_rank_sparse.plot", {"s": {"steps": [5]}}, "s", evaluated[1], Path("figures"))
+    assert len(drawn) == 13
+    wanted = ["adapters", "attention", "corollary-1", "cuts", "energies", "figure-1", "figure-2"]
+    wanted += ["figure-3", "noise", "patterns", "robustness", "spectra", "sweeps"]
+    assert files(Path("figures")) == [f"{name}.svg" for name in wanted]
 
 
-def cuts_and_adapters(rows, figures):
-    truncate, adapt, prune = rows["truncate"], rows["adapt"], rows["prune"]
-    for axes, column in zip(
-        figures["figure-1"].axes, ("hinge", "attention", "attention_of_relevant"), strict=True
-    ):
-        wanted = []
-        for name in NULLS:
-            wanted.append(
-                at_places(
-                    over_seeds(chosen(truncate, configuration=name, kind="all"), column, "rank")
-                )
-            )
-            null = chosen(truncate, configuration=name, kind="random directions")
-            wanted.append(([2], [np.mean([row[column] for row in null])]))
-        check(axes, *wanted)
-        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "2", "5", "20"]
-    assert texts(figures["figure-1"].axes[0])[::2] == [
-        "tied readout (3 seeds)",
-        "untied readout (2 seeds)",
-    ]
-    [axes] = figures["cuts"].axes
-    of = [
-        [chosen(truncate, configuration=name, kind=k, rank=r) for k, r in PARTS] for name in NULLS
-    ]
-    of = [
-        [*part, chosen(prune, configuration=n, what="rows of W_V")]
-        for n, part in zip(NULLS, of, strict=True)
-    ]
-    hinges = [[row["hinge"] for row in part] for name in of for part in name]
-    assert [bar.get_height() for bar in axes.patches] == pytest.approx(
-        [np.mean(part) for part in hinges]
-    )
-    centres = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
-    assert np.argsort(centres).tolist() == [
-        place for part in range(11) for place in (part, 11 + part)
-    ]
-    assert [sorted(line.get_ydata()) for line in axes.lines] == [
-        pytest.approx(sorted(part)) for part in hinges
-    ]
-    assert axes.get_xticklabels()[-1].get_text() == "without 25%\nof $W_V$'s rows"
-    [axes] = figures["adapters"].axes  # of the other configuration there are none
+def test_scores_are_shown_at_each_rank_of_all_updates(tables, figures):
+    columns = ("hinge", "attention", "attention_of_relevant")
+    for axes, column in zip(panels(figures, "figure-1", 3), columns, strict=True):
+        of_tied, null, of_untied, _ = axes.lines
+        for line, name, color in ((of_tied, "tied", BLUE), (of_untied, "untied", ORANGE)):
+            rows = rows_of(tables["truncate"], configuration=name)
+            means = rows_of(rows, kind="all").groupby("rank")[column].mean()
+            check(line, means.reset_index(drop=True), color)
+        chance = rows_of(tables["truncate"], configuration="tied", kind="random directions")
+        check(null, pd.Series({2: chance[column].mean()}), NULL_COLOR)
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "2", "20"]
+    legend = texts(figures["figure-1"]().axes[0])
+    assert legend[::2] == ["tied readout (3 seeds)", "untied readout (2 seeds)"]
+
+
+def test_cuts_of_parts_are_bars_at_means_over_seeds(tables, figures):
+    [axes] = figures["cuts"]().axes
+    parts = [("all", 1), ("all", 2), ("W_Q and W_K", 0), ("W_Q and W_K", 1), ("W_V", 1), ("W_O", 1)]
+    parts += [("weights, not updates", 2), ("pairs 3 and 4", 2), ("random directions", 2)]
+    parts += [("gaussian", 99)]
+    wanted = []
+    for name in NULLS:
+        rows = rows_of(tables["truncate"], configuration=name)
+        wanted += [rows_of(rows, kind=kind, rank=rank)["hinge"] for kind, rank in parts]
+        values = rows_of(tables["prune"], configuration=name, what="rows of W_V")
+        wanted.append(values["hinge"])
+    assert heights(axes) == pytest.approx([of.mean() for of in wanted])
+    assert [line.get_ydata().tolist() for line in axes.lines] == [of.tolist() for of in wanted]
+    places = [round(bar.get_x() + bar.get_width() / 2) for bar in axes.patches]
+    assert places == [*range(11), *range(11)]
+    labels = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert (labels[3], labels[-1]) == ("$W_Q, W_K$: r = 1", "without 40%\nof $W_V$'s rows")
+
+
+def test_adapters_stand_beside_cuts_to_their_rank_with_bars_at_medians(tables, figures):
+    [axes] = figures["adapters"]().axes  # of the other configuration there are none
     assert axes.get_title() == "tied readout"
-    cut = chosen(truncate, configuration="tied", kind="all")
-    parts = [
-        [row["hinge"] for row in chosen(of, rank=rank)]
-        for of in (cut, chosen(adapt, configuration="tied"))
-        for rank in (1, 2, 4)
-    ]
-    parts = [part for part in parts if part]
-    assert [bar.get_height() for bar in axes.patches] == pytest.approx(
-        [np.median(part) for part in parts]
-    )
-    assert [sorted(line.get_ydata()) for line in axes.lines] == [
-        pytest.approx(sorted(part)) for part in parts
-    ]
+    cut = rows_of(tables["truncate"], configuration="tied", kind="all")
+    adapted = rows_of(tables["adapt"], configuration="tied")
+    wanted = [rows_of(cut, rank=rank)["hinge"].median() for rank in (1, 2)]
+    wanted += [rows_of(adapted, rank=rank)["hinge"].median() for rank in (1, 2, 4)]
+    assert heights(axes) == pytest.approx(wanted)
+    colors = [line.get_color() for line in axes.lines]
+    assert colors == [BLUE] * 2 + [GREEN] * 3
 
 
-def training(rows, figure):
-    upper, lower = np.array(figure.axes).reshape(2, 2)
-    for above, below, name in zip(upper, lower, NULLS, strict=True):
-        of = chosen(rows["training"], configuration=name)
-        losses = [
-            row | {"loss": max(row["loss"], 2e-4)}
-            for row in chosen(rows["losses"], configuration=name)
-        ]
-        check_lines(above, over_seeds(losses, "loss", "step"), level(0.02))
-        columns = ("attention_of_relevant", "attention", "hinge", "accuracy")
-        check_lines(below, *(over_seeds(of, column, "step") for column in columns))
-        fitted = [row["fitted_step"] for row in of if row["fitted_step"] >= 0]
+def test_training_is_shown_with_the_steps_that_are_fitted(tables, figures):
+    for i, (above, below) in enumerate(panels(figures, "attention", 2, 2).T):
+        name = list(NULLS)[i]
+        losses = rows_of(tables["losses"], configuration=name)
+        losses = losses.assign(loss=losses["loss"].clip(lower=2e-4))
+        rows = rows_of(tables["training"], configuration=name)
+        color = (BLUE, ORANGE)[i]
+        check_means(above, [(losses, "step", "loss", color)])
+        assert above.lines[1].get_ydata() == [0.02, 0.02]
+        shades = {"attention_of_relevant": color, "attention": color}
+        shades |= {"hinge": HINGE_COLOR, "accuracy": GREEN}
+        check_means(below, [(rows, "step", *shade) for shade in shades.items()])
         for axes in (above, below):
             [span] = axes.patches
-            assert (span.get_x(), span.get_x() + span.get_width()) == (min(fitted), max(fitted))
+            first, last = ((4, 7), (2, 6))[i]  # a seed that is never fitted counts not
+            assert (span.get_x(), span.get_x() + span.get_width()) == (first, last)
 
 
-def check_lines(axes, *wanted):
-    """The panel's lines are these, whatever else is shaded."""
-    for line, (x, y, *_) in zip(axes.lines, wanted, strict=True):
-        np.testing.assert_allclose(
-            np.array(line.get_xydata(), float).T, [x, y], rtol=1e-6, atol=1e-9
-        )
-
-
-def updates(rows, figures):
-    panels = np.array(figures["figure-2"].axes).reshape(2, 4)
-    for line, name in zip(panels, NULLS, strict=True):
-        for axes, step in zip(line, [*PARAMS["steps"], STEPS[name][-1]], strict=True):
-            of = chosen(rows["spectra"], configuration=name, matrix="W_K", step=step, of="update")
-            sigma = np.array([row["singular_values"] for row in of])
-            heights = [bar.get_height() for bar in axes.patches]
-            assert heights == (pytest.approx(list(sigma.mean(0))) if of else [])
-            shades = [bar.get_facecolor()[:3] for bar in axes.patches]
-            assert [sum(shade) < 1 for shade in shades] == [
-                i < 2 for i in range(len(shades))
-            ]  # the first two are dark
-            if of:
-                ends = [(y - low, y + high) for _, y, low, high in errors(axes)]
-                np.testing.assert_allclose(ends, np.array([sigma.min(0), sigma.max(0)]).T)
-            last = " (the last)" if step == STEPS[name][-1] else ""
+def test_singular_values_stand_at_the_steps_that_are_asked_for_and_at_the_last(tables, figures):
+    for line, name in zip(panels(figures, "figure-2", 2, 3), NULLS, strict=True):
+        for axes, step in zip(line, (5, 12, LAST[name]), strict=True):
+            where = {"configuration": name, "matrix": "W_K", "of": "update", "step": step}
+            sigma = list(rows_of(tables["spectra"], **where)["singular_values"])
+            assert heights(axes) == pytest.approx(list(np.mean(sigma, 0)) if sigma else [])
+            is_dark = [sum(to_rgb(bar.get_facecolor())) < 1 for bar in axes.patches]
+            assert is_dark == [i < 2 for i in range(len(is_dark))]
+            last = " (the last)" if step == LAST[name] else ""
             assert axes.get_title() == f"t = {step}{last}"
-    for figure, beyond in ((figures["spectra"], False), (figures["energies"], True)):
-        for line, (name, null) in zip(
-            np.array(figure.axes).reshape(2, 4), NULLS.items(), strict=True
-        ):
-            for axes, matrix in zip(line, MATRICES, strict=True):
-                own, chance = (
-                    chosen(rows["spectra"], configuration=n, matrix=matrix, of="update")
-                    for n in (name, null)
-                )
-                noise = chosen(rows["spectra"], configuration=name, matrix=matrix, of="gaussian")
-                if beyond:
-                    own, chance, noise = (
-                        [row | {"y": tail(row["singular_values"])} for row in of]
-                        for of in (own, chance, noise)
-                    )
-                    lines = [
-                        over_seeds(of, "y", "step") if of else ([], []) for of in (own, chance)
-                    ]
-                    lines = [
-                        [x.T for x in line] if len(line) == 4 else np.zeros((2, 0))
-                        for line in lines
-                    ]
-                    check_lines(axes, *lines, level(np.mean([row["y"] for row in noise])))
-                else:
-                    ends = [
-                        chosen(of, step=STEPS[n][-1])
-                        for of, n in ((own, name), (chance, null))
-                        if of
-                    ]
-                    check(axes, *map(spectrum, [*ends, noise]), upright(2.5))
+    whiskers = axes.collections[0].get_segments()
+    ends = np.array([np.min(sigma, 0), np.max(sigma, 0)]).T
+    np.testing.assert_allclose([segment[:, 1] for segment in whiskers], ends, rtol=1e-6)
 
 
-def tail(sigma):
-    """The share of the squares beyond the second."""
-    return sum(sigma[2:] ** 2) / sum(sigma**2)
+def spectrum(rows, column="singular_values", top=None):
+    """Mean singular values over the largest, by their number."""
+    shares = [sigma[:top] / sigma[0] for sigma in rows[column]]
+    return pd.Series(np.mean(shares, 0), np.arange(1, len(shares[0]) + 1))
 
 
-def neurons(rows, figures):
-    panels = np.array(figures["figure-3"].axes).reshape(2, 3)
-    for i, (name, null) in enumerate(NULLS.items()):
-        of, prune = (chosen(rows[table], configuration=name) for table in ("neurons", "prune"))
-        norms = np.concatenate([row["norms"] for row in of])
+@pytest.mark.parametrize("figure", ["spectra", "energies"])
+def test_updates_stand_beside_permuted_labels_and_gaussian_ones(tables, figures, figure):
+    spectra = tables["spectra"]
+    beyond = [sum(sigma[2:] ** 2) / sum(sigma**2) for sigma in spectra["singular_values"]]
+    spectra = spectra.assign(beyond=beyond)
+    for line, (name, null) in zip(panels(figures, figure, 2, 4), NULLS.items(), strict=True):
+        for axes, matrix in zip(line, MATRICES, strict=True):
+            rows = rows_of(spectra, matrix=matrix)
+            own = rows_of(rows, configuration=name, of="update")
+            chance = rows_of(rows, configuration=null, of="update")
+            gaussian = rows_of(rows, configuration=name, of="gaussian")
+            assert axes.get_title() == ("" if name == "untied" else f"$\\Delta W_{matrix[2]}$")
+            if figure == "energies":
+                lines = [(own, "step", "beyond", TRAINED_COLOR)]
+                check_means(axes, [*lines, (chance, "step", "beyond", PERMUTED_COLOR)])
+                assert axes.lines[2].get_ydata()[0] == pytest.approx(gaussian["beyond"].mean())
+                continue
+            wanted = [(rows_of(own, step=LAST[name]), TRAINED_COLOR)]
+            if len(chance):
+                wanted.append((rows_of(chance, step=LAST[null]), PERMUTED_COLOR))
+            wanted.append((gaussian, NULL_COLOR))
+            for drawn, (of, color) in zip(axes.lines, wanted, strict=False):
+                check(drawn, spectrum(of), color)
+            assert axes.lines[-1].get_xdata() == [2.5, 2.5]
+
+
+def test_norms_of_neurons_are_told_with_their_two_groups(tables, figures):
+    for axes, (name, null) in zip(
+        panels(figures, "figure-3", 2, 3)[:, 0], NULLS.items(), strict=True
+    ):
+        rows = rows_of(tables["neurons"], configuration=name)
+        norms = np.concatenate(list(rows["norms"]))
         counts, bins = np.histogram(norms, 60)
-        heights = [bar.get_height() for bar in panels[i, 0].patches[:60]]
-        assert heights == pytest.approx(list(counts / len(norms)))
-        chance = chosen(rows["neurons"], configuration=null)
-        assert len(panels[i, 0].patches) == 60 + bool(chance)
-        if chance:
-            other = np.concatenate([row["norms"] for row in chance])
-            drawn = panels[i, 0].patches[60].get_path().vertices[:, 1]
-            assert max(drawn) == pytest.approx(max(np.histogram(other, bins)[0]) / len(other))
-        means = {
-            column: np.mean([row[column] for row in of])
-            for column in ("threshold", "initial_norm", "small_share")
-        }
-        assert [line.get_xdata()[0] for line in panels[i, 0].lines] == [
-            means["threshold"],
-            means["initial_norm"],
-        ]
-        said = " ".join(texts(panels[i, 0]))
-        grown = np.mean([row["small_norm"] / row["initial_norm"] for row in of])
-        ratio = np.mean([row["large_norm"] / row["small_norm"] for row in of])
-        assert f"Otsu's threshold: {means['small_share']:.0%} are small" in said
-        assert f"the small have {grown:.2f} of it" in said
-        assert (
-            f"bimodality {np.mean([row['bimodality'] for row in of]):.2f}, large / small "
-            f"{ratio:.2f}" in said
-        )
-        by_order = [chosen(prune, what="neurons", order=order) for order in ORDERS]
-        check(panels[i, 1], *(over_seeds(part, "hinge", "rate") for part in by_order))
-        lines = [
-            over_seeds(part, column, "rate")
-            for part in by_order
-            for column in ("margin", "least_margin")
-        ]
-        check(panels[i, 2], *lines, level(1))
-        left, right = np.array(figures["corollary-1"].axes).reshape(2, 2)[i]
-        large, small = (chosen(prune, what=f"{size} neurons") for size in ("large", "small"))
-        start = np.mean([row["margin"] for row in large if row["rate"] == 0])
-        R = np.linspace(0, 1, 200)
-        law = R, [max(0, 1 - (1 - share) * start) for share in R]
-        lines = [over_seeds(large, column, "rate") for column in ("hinge", "rescaled_hinge")]
-        check(right, law, *lines, over_seeds(small, "hinge", "rate"))
-        whole = chosen(prune, what="neurons", order="smallest", rate=0)
-        parts = [whole, *(chosen(prune, what="as many as small", order=order) for order in ORDERS)]
-        parts = [[row["hinge"] for row in part] for part in parts]
-        assert [bar.get_height() for bar in left.patches] == pytest.approx(
-            [np.mean(part) for part in parts]
-        )
-        assert [list(line.get_ydata()) for line in left.lines] == [
-            pytest.approx(part) for part in parts
-        ]
+        assert heights(axes) == pytest.approx(list(counts / len(norms)))
+        chance = rows_of(tables["neurons"], configuration=null)
+        assert len(axes.patches) == 60 + (len(chance) > 0)
+        if len(chance):
+            other = np.concatenate(list(chance["norms"]))
+            most = max(np.histogram(other, bins)[0]) / len(other)
+            assert axes.patches[60].get_path().vertices[:, 1].max() == pytest.approx(most)
+            said = f"permuted labels: bimodality {chance['bimodality'].mean():.2f}"
+            assert said in texts(axes)
+        places = [line.get_xdata()[0] for line in axes.lines]
+        assert places == pytest.approx([rows["threshold"].mean(), rows["initial_norm"].mean()])
+        grown = (rows["small_norm"] / rows["initial_norm"]).mean()
+        ratio = (rows["large_norm"] / rows["small_norm"]).mean()
+        bimodality = rows["bimodality"].mean()
+        assert f"bimodality {bimodality:.2f}, large / small {ratio:.2f}" in texts(axes)
+        assert f"Otsu's threshold: {rows['small_share'].mean():.0%} are small" in texts(axes)
+        assert f"mean norm at the start; the small have {grown:.2f} of it" in texts(axes)
 
 
-def errors(axes):
-    """The points with error bars of a panel: x, y, and how far the bar reaches below and above."""
-    for container in axes.containers:
-        if not hasattr(container, "has_yerr"):
-            continue
-        line, _, [bars] = container.lines
-        segments = bars.get_segments()
-        points = line.get_xydata() if line is not None else [(s[0][0], math.nan) for s in segments]
-        for i, ((x, y), segment) in enumerate(zip(points, segments, strict=True)):
-            if math.isnan(y):
-                y = axes.patches[i].get_height()
-            yield x, y, y - segment[0][1], segment[1][1] - y
+def test_losses_and_margins_are_shown_in_each_order_of_pruning(tables, figures):
+    for (_, losses, margins), name in zip(panels(figures, "figure-3", 2, 3), NULLS, strict=True):
+        rows = rows_of(tables["prune"], configuration=name, what="neurons")
+        parts = [(rows_of(rows, order=order), ORDER_COLORS[order]) for order in ORDERS]
+        check_means(losses, [(of, "rate", "hinge", color) for of, color in parts])
+        columns = ("margin", "least_margin")
+        check_means(margins, [(of, "rate", c, color) for of, color in parts for c in columns])
 
 
-def sweeps(rows, slopes, panels):
-    table, samples = rows["sweep"], rows["samples"]
-
-    def per_token(value):
-        return value / SEQ_LEN
-
-    fits = [
-        (panels[0], chosen(table, sweep="relevant"), "value", "n_batches", SLOPES[0], per_token),
-        (
-            panels[0],
-            chosen(table, sweep="relevant_with_confusion"),
-            "value",
-            "n_batches",
-            SLOPES[1],
-            per_token,
-        ),
-        (panels[1], chosen(table, sweep="step_size"), "value", "n_batches", SLOPES[2], float),
-        (panels[2], chosen(table, sweep="patterns"), "value", "W_K_next", SLOPES[3], float),
-        (
-            panels[3],
-            chosen(samples, sweep="samples"),
-            "n_relevant",
-            "n_needed",
-            SLOPES[4],
-            per_token,
-        ),
-        (
-            panels[3],
-            chosen(samples, sweep="samples_with_confusion"),
-            "n_relevant",
-            "n_needed",
-            SLOPES[5],
-            per_token,
-        ),
-    ]
-    points, laws, exponents = ({id(axes): [] for axes in panels[:4]} for _ in range(3))
-    for axes, of, by, column, measure, scaled in fits:
-        of = [row for row in of if row[column] > 0]
-        points[id(axes)] += [
-            (x, y, y - low, high - y) for x, y, low, high in over_seeds(of, column, by, scaled).T
-        ]
-        known = [value for value in slopes[f"slope_{measure}"]["values"] if value is not None]
-        slope = np.mean(known)
-        exponents[id(axes)].append(f"exponent {slope:.2f} [{min(known):.2f}, {max(known):.2f}]")
-        of = [(scaled(row[by]), row[column]) for row in of if row.get("in_fit", True)]
-        height = np.mean([math.log(y) - slope * math.log(x) for x, y in of])
-        x = sorted({x for x, _ in of})
-        laws[id(axes)].append([x, [math.exp(height) * value**slope for value in x]])
-    for axes in panels[:4]:
-        np.testing.assert_allclose(list(errors(axes)), points[id(axes)], rtol=1e-6, atol=1e-9)
-        lines = [line for line in axes.lines if line.get_linestyle() == "-"]
-        for line, wanted in zip(lines, laws[id(axes)], strict=True):
-            np.testing.assert_allclose(line.get_xydata().T, wanted)
-        assert [text[text.index("exponent") :] for text in texts(axes)] == exponents[id(axes)]
-    assert panels[0].get_ylabel() == "first batch with a loss below 0.3"
-    assert panels[3].get_ylabel() == "samples for a test hinge loss of 0.05"
+def test_both_halves_of_corollary_1_are_shown(tables, figures):
+    for (left, right), name in zip(panels(figures, "corollary-1", 2, 2), NULLS, strict=True):
+        rows = rows_of(tables["prune"], configuration=name)
+        whole = rows_of(rows, what="neurons", order="smallest", rate=0)
+        many = rows_of(rows, what="as many as small")
+        parts = [whole, *(rows_of(many, order=order) for order in ORDERS)]
+        assert heights(left) == pytest.approx([of["hinge"].mean() for of in parts])
+        share = 1 - many["weights"].mean()
+        assert left.get_title() == f"{name} readout: {share:.0%} of the neurons are small"
+        large, small = (rows_of(rows, what=f"{size} neurons") for size in ("large", "small"))
+        law, *lines = right.lines
+        start = rows_of(large, rate=0)["margin"].mean()
+        wanted = np.maximum(0, 1 - (1 - law.get_xdata()) * start)
+        np.testing.assert_allclose(law.get_ydata(), wanted, rtol=1e-6)
+        columns = [(large, "hinge"), (large, "rescaled_hinge"), (small, "hinge")]
+        for line, (of, column), color in zip(
+            lines, columns, (HINGE_COLOR, BLUE, GREEN), strict=True
+        ):
+            check(line, of.groupby("rate")[column].mean(), color)
 
 
-def robustness(table, axes):
-    swept = ["noise", "confusion", "patterns", "step_size_untied", "value_error", "batch_size"]
-    swept += ["init_scale", "neurons"]  # of another there are no rows
-    shares, *panels = axes
-    start, labels = 0, []
-    for line, sweep in zip(shares.lines, swept, strict=True):
-        of = chosen(table, sweep=sweep)
-        values = sorted({row["value"] for row in of})
-        wanted = [
-            (start + values.index(row["value"]), min(row["W_Q_energy_2"], row["W_K_energy_2"]))
-            for row in of
-        ]
-        np.testing.assert_allclose(sorted(map(tuple, line.get_xydata())), sorted(wanted))
-        labels += [f"{value:g}" for value in values]
-        start += len(values) + 1
-    assert [tick.get_text() for tick in shares.get_xticklabels()] == labels
-    for panel, sweep in zip(panels, [*swept[:4], *swept[6:]], strict=True):
-        of = chosen(table, sweep=sweep)
-        columns = ("W_Q_gap_2", "W_K_gap_2")
-        if sweep in swept[6:]:
-            of = [row | {"ratio": 1 / row["large_over_small"]} for row in of]
-            columns = ("small_share", "ratio")
-        check(panel, *(over_seeds(of, column, "value") for column in columns))
+OTHER = "of_samples_with_confusion_in_relevant"
+FITS = [  # the panel, the sweep, its columns, by which x is divided, the exponent
+    (0, "relevant", "value", "n_batches", 9, "of_steps_in_relevant"),
+    (0, "relevant_with_confusion", "value", "n_batches", 9, "of_steps_in_relevant_with_confusion"),
+    (1, "step_size", "value", "n_batches", 1, "of_steps_in_step_size"),
+    (2, "patterns", "value", "W_K_next", 1, "of_third_in_patterns"),
+    (3, "samples", "n_relevant", "n_needed", 9, "of_samples_in_relevant"),
+    (3, "samples_with_confusion", "n_relevant", "n_needed", 9, OTHER),
+]
 
 
-def patterns(table, figures):
-    [axes] = figures["noise"].axes
-    wanted = []
-    for noise in (0, 0.1):
-        sigma = np.array(
-            [row["W_K_singular_values"] for row in chosen(table, sweep="noise", value=noise)]
-        )
-        wanted.append((np.arange(1, 10), sigma.mean(0), sigma.min(0), sigma.max(0)))
-    check(axes, *wanted, upright(6.5))
-    assert texts(axes) == ["noise $c_0$ = 0", "noise $c_0$ = 0.1", "behind M - 1 = 6"]
-    lines = {
-        "classes_tied": {"1|1": 2, "1|1|1": 3},
-        "classes_untied": {"1|1|1": 3},
-        "grouped": {"2|1": 3, "2|2": 4, "3|3": 6},
-    }
-    panels = np.array(figures["patterns"].axes).reshape(3, 5)
-    for line, (sweep, labels) in zip(panels, lines.items(), strict=True):
-        for axes, matrix in zip(line, MATRICES, strict=False):
-            wanted = []
-            for label, k in labels.items():
-                band = spectrum(
-                    chosen(table, sweep=sweep, labels=label), f"{matrix}_singular_values", 8
-                )
-                wanted += [band, ([k], [band[1][k - 1]])]
-            check(axes, *wanted)
-        assert texts(line[0]) == [f"{label} (k = {k})" for label, k in labels.items()]
-        told = [word in line[0].get_ylabel() for word in (" tied", "two classes")]
-        assert told == [sweep != "classes_untied", sweep == "grouped"]
-        of = chosen(table, sweep=sweep)
-        columns = ("hinge_at_rank_below", "hinge_at_rank_2", "hinge_at_rank_k")
-        columns += ("hinge_in_random_directions",)
-        check(line[4], *(over_seeds(of, column, "value") for column in columns))
+def test_power_laws_go_through_the_points_that_count(evaluated, tables, figures):
+    measures = json.loads((evaluated[1] / "measures.json").read_text())
+    panels = []
+    for axes in figures["sweeps"]().axes:
+        laws = [line for line in axes.lines if line.get_linestyle() == "-"]
+        panels.append(zip(axes.containers, laws, texts(axes), strict=True))
+    both = pd.concat([tables["sweep"], tables["samples"].assign(in_fit=True)])
+    for place, sweep, by, column, scale, name in FITS:
+        rows = rows_of(both, sweep=sweep)
+        rows = rows[rows[column] > 0]
+        rows = rows.assign(x=rows[by] / scale)
+        points, law, said = next(panels[place])
+        check(points.lines[0], rows.groupby("x")[column].mean())
+        known = [value for value in measures[f"slope_{name}"]["values"] if value is not None]
+        exponent = np.mean(known)
+        assert said.endswith(f"exponent {exponent:.2f} [{min(known):.2f}, {max(known):.2f}]")
+        of = rows[rows["in_fit"].astype(bool)]
+        level = np.exp(np.mean(np.log(of[column]) - exponent * np.log(of["x"])))
+        x = np.unique(of["x"])
+        check(law, pd.Series(level * x**exponent, x))
 
 
 @pytest.mark.parametrize(
-    ("without", "said"),
-    [
-        (["setup"], ": wanted 'setup', got slope_of_"),
-        (
-            ["setup", "generalised_loss"],
-            ": setup: wanted 'generalised_loss', got tied_permuted, untied_permuted, ",
-        ),
-        (
-            ["slope_of_third_in_patterns"],
-            ": wanted 'slope_of_third_in_patterns', got slope_of_steps_in_relevant, ",
-        ),
-    ],
-    ids=str,
+    ("panel", "label"),
+    [(0, "first batch with a loss below 0.3"), (3, "samples for a test hinge loss of 0.2")],
 )
-def test_measures_without_what_a_figure_shows_are_refused_by_file_and_name(
-    stage, tmp_path, without, said
+def test_power_laws_name_the_loss_that_is_reached(figures, panel, label):
+    assert figures["sweeps"]().axes[panel].get_ylabel() == label
+
+
+def test_sweeps_stand_beside_each_other_with_the_lower_energy_of_both_matrices(tables, figures):
+    above, *below = figures["robustness"]().axes
+    shown = ["noise", "confusion", "patterns", "init_scale"]  # of others there are no rows
+    start = 0
+    for line, name in zip(above.lines, shown, strict=True):
+        rows = rows_of(tables["sweep"], sweep=name)
+        values = SWEEPS[name]
+        places = [
+            start + min(range(len(values)), key=lambda i: abs(values[i] - x)) for x in rows["value"]
+        ]
+        assert list(line.get_xdata()) == places
+        energies = rows[["W_Q_energy_2", "W_K_energy_2"]].min(axis=1)
+        np.testing.assert_allclose(line.get_ydata(), energies)
+        start += len(values) + 1
+    for axes, name in zip(below, shown, strict=True):
+        rows = rows_of(tables["sweep"], sweep=name)
+        columns = ["W_Q_gap_2", "W_K_gap_2"]
+        if name == "init_scale":
+            rows = rows.assign(ratio=1 / rows["large_over_small"])
+            columns = ["small_share", "ratio"]
+        check_means(axes, [(rows, "value", column, None) for column in columns])
+
+
+def test_each_noise_has_its_singular_values_and_the_number_of_patterns_is_marked(tables, figures):
+    [axes] = figures["noise"]().axes
+    for line, noise in zip(axes.lines, (0, np.float32(0.1)), strict=False):
+        rows = rows_of(tables["sweep"], sweep="noise", value=noise)
+        means = np.mean(list(rows["W_K_singular_values"]), 0)
+        check(line, pd.Series(means, np.arange(1, 10)))
+    assert axes.lines[-1].get_xdata() == [6.5, 6.5]
+    assert texts(axes) == ["noise $c_0$ = 0", "noise $c_0$ = 0.1", "behind M - 1 = 6"]
+
+
+def test_the_rank_is_shown_for_each_labelling_with_a_ring_at_its_number_of_patterns(
+    tables, figures
 ):
-    rows, measures = made_tables()
-    for name, table in rows.items():
-        write_table(pd.DataFrame(table), tmp_path / "metrics" / "tables" / f"{name}.parquet")
-    *outer, last = without
-    part = {**measures[outer[0]]} if outer else measures
-    del part[last]
-    (tmp_path / "metrics" / "measures.json").write_text(
-        json.dumps(measures | ({outer[0]: part} if outer else {}))
-    )
-    with pytest.raises(InputError, match=f"^metrics/measures.json{said}"):
-        stage("low_rank_sparse.plot", {SECTION: PARAMS}, SECTION, Path("metrics"), Path("figures"))
-    assert not (tmp_path / "figures").exists()
+    names = ("classes_tied", "classes_untied", "grouped")
+    for line, name in zip(panels(figures, "patterns", 3, 5), names, strict=True):
+        sweep = rows_of(tables["sweep"], sweep=name)
+        labels = SWEEPS[name]
+        for axes, matrix in zip(line, MATRICES, strict=False):
+            for i, (k, label) in enumerate(labels.items()):
+                rows = rows_of(sweep, labels=label)
+                wanted = spectrum(rows, f"{matrix}_singular_values", 8)
+                check(axes.lines[2 * i], wanted)
+                check(axes.lines[2 * i + 1], wanted[[k]])
+        assert texts(line[0]) == [f"{label} (k = {k})" for k, label in labels.items()]
+        told = [word in line[0].get_ylabel() for word in (" tied", "two classes")]
+        assert told == [name != "classes_untied", name == "grouped"]
+        columns = {"hinge_at_rank_below": HINGE_COLOR, "hinge_at_rank_2": BLUE}
+        columns |= {"hinge_at_rank_k": TRAINED_COLOR, "hinge_in_random_directions": NULL_COLOR}
+        check_means(line[4], [(sweep, "value", *column) for column in columns.items()])
+
+
+def test_measures_without_what_a_figure_shows_are_refused(stage, evaluated):
+    measures = json.loads((evaluated[1] / "measures.json").read_text())
+    del measures["slope_of_third_in_patterns"]
+    Path("tables").symlink_to(evaluated[1] / "tables")
+    Path("measures.json").write_text(json.dumps(measures))
+    with pytest.raises(InputError, match=r"measures.json: wanted 'slope_of_third_in_patterns'"):
+        stage("low_rank_sparse.plot", {"s": {"steps": [5]}}, "s", Path(), Path("figures"))
+    assert not Path("figures").exists()

@@ -1,0 +1,213 @@
+"""Adapters of plans: what they hold and say, and their losses as peft computes them."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from lib.checkpoints.factors import as_tensors, read_factors, write_factors
+from lib.checkpoints.folders import layer_of
+from lib.checkpoints.update_spectra import leading_triplets
+from lib.files.files import InputError
+from tests.checkpoints.checkpoints_made import FEW, adapted, loss_of, planned, taught
+
+HELD = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+
+
+@pytest.fixture
+def adapt(stage):
+    """Run the stage; its folder, and what is listed of each adapter, by the folder's name."""
+
+    def run(plans, *words, table=None):
+        made = plans.folder / "plans"
+        if table is not None:
+            made = Path(shutil.copytree(made, "changed"))
+            table.to_parquet(made / "plans.parquet")
+        out = Path("adapters")
+        arguments = plans.base, plans.tuned, made, plans.folder / "factors", out, *words
+        stage("checkpoints.adapt", {}, *arguments)
+        listed = json.loads((out / "adapters.json").read_text())
+        return out, {one["folder"]: one for one in listed}
+
+    return run
+
+
+def n_held(adapter):
+    return sum(W.numel() for W in load_file(adapter / HELD).values())
+
+
+def chosen(plans, budget):
+    [row] = plans.rows(chosen=True, budget=budget)
+    return row
+
+
+def test_an_adapter_has_the_loss_that_its_card_and_the_list_say(plans, adapt):
+    out, listed = adapt(plans)
+    assert set(listed) == {"rank-1", "rank-3"}
+    for budget in (1, 3):
+        adapter = out / f"rank-{budget}"
+        row = chosen(plans, budget)
+        found = loss_of(adapted(plans.base, adapter))
+        assert found == pytest.approx(row["loss_on_base"], rel=1e-4)
+        one = listed[adapter.name]
+        wanted = {"loss": row["loss_on_base"], "choosing_loss": row["choosing_loss"]}
+        assert {key: one[key] for key in wanted} == pytest.approx(wanted, rel=1e-5)
+        wanted = {"rule": row["rule"], "run": "tuned", "base": "base"}
+        wanted |= {"parameters": row["parameters"]}
+        assert {key: one[key] for key in wanted} == wanted
+        assert n_held(adapter) == row["parameters"]
+        card = (adapter / "README.md").read_text()
+        assert f"base with this adapter has a loss of {row['loss_on_base']:.4g}; " in card
+        assert f"it is {row['above_uniform']:+.2g}, with a noise of {row['noise']:.1g}. " in card
+        assert f"so loses {row['share_lost']:.1%} of what" in card
+        assert f"Rule: {row['rule']}; {row['parameters']} parameters, those of" in card
+
+
+def test_what_was_tuned_and_is_not_carried_is_named(plans, adapt):
+    out, listed = adapt(plans)
+    carried = set(plans.table("modules")["tensor"])
+    names = load_file(plans.tuned / "model.safetensors")
+    rest = sorted({re.sub(r"\.\d+\.", ".*.", name) for name in names if name not in carried})
+    assert listed["rank-3"]["left"] == rest
+    card = (out / "rank-3/README.md").read_text()
+    assert f"not carried: {', '.join(rest)}. `modules_to_save` would train them." in card
+    assert "It carries no embedding, head, norm or bias." in card
+
+
+def test_of_each_budget_the_rule_that_was_chosen_becomes_the_adapter(plans, adapt):
+    table = plans.table("plans")
+    best = {1: "attributed", 3: "energy"}
+    is_best = table["budget"].map(best) == table["rule"]
+    losses = np.where(is_best, 2.0, 1.0)
+    out, listed = adapt(plans, table=table.assign(chosen=is_best, loss_on_base=losses))
+    names = plans.table("modules")["module"]
+    for budget, rule in best.items():
+        [row] = plans.rows(rule=rule, shuffle=0, budget=budget)
+        ranks = {n: r for n, r in zip(names, row["ranks"], strict=True) if r}
+        config = json.loads((out / f"rank-{budget}/plan.json").read_text())
+        assert config["rank_pattern"] == {f"^{re.escape(n)}$": r for n, r in ranks.items()}
+        one = listed[f"rank-{budget}"]
+        assert (one["rule"], one["loss"]) == (rule, 2.0)
+        assert one["mixed"] == (len(set(ranks.values())) > 1)
+
+
+def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(plans, adapt):
+    table = plans.table("plans")
+    is_mixed = (table["rule"] == "attributed") & (table["shuffle"] == 0)
+    words = "no", "equal", "org/model"
+    out, listed = adapt(plans, *words, table=table.assign(chosen=is_mixed))
+    [row] = plans.rows(rule="attributed", shuffle=0, budget=3)
+    assert len({rank for rank in row["ranks"] if rank}) > 1
+    adapter = out / "rank-3"
+    assert loss_of(adapted(plans.base, adapter)) == pytest.approx(row["loss_on_base"], rel=1e-4)
+    config = json.loads((adapter / CONFIG).read_text())
+    assert (config["rank_pattern"], config["alpha_pattern"]) == ({}, {})
+    assert config["r"] == config["lora_alpha"] == max(row["ranks"])
+    assert config["base_model_name_or_path"] == "org/model"
+    one = listed["rank-3"]
+    assert one["parameters"] == n_held(adapter) > row["parameters"]
+    assert (one["mixed"], one["base"]) == (False, "org/model")
+    card = (adapter / "README.md").read_text()
+    assert f"of a uniform rank 3, padded to rank {config['r']}. " in card
+    assert "\nbase_model: org/model\n" in card
+
+
+def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(gpt2, adapt):
+    whole = planned(gpt2.base, gpt2.tuned, gpt2.folder / "text.txt", saved="yes", **FEW)
+    out, listed = adapt(whole, "yes")
+    adapter = out / "rank-3"
+    row = chosen(whole, 3)
+    found = loss_of(adapted(whole.base, adapter))
+    assert found == pytest.approx(row["loss_on_base"], rel=1e-4)
+    assert row["loss"] == pytest.approx(row["loss_on_base"], rel=1e-5)
+    base = loss_of(whole.base)
+    assert whole.losses["loss_base"] == pytest.approx(base, rel=1e-5), "as it is"
+    card = (adapter / "README.md").read_text()
+    assert "It carries whole what else was tuned" in card
+    assert "not carried" not in card
+    assert listed["rank-3"]["parameters"] == n_held(adapter)
+
+
+@pytest.mark.parametrize("saved", ["no", "yes"])
+def test_the_base_is_measured_in_the_type_in_which_it_is_stored(
+    stage, adapt, tmp_path, text, saved
+):
+    pair = taught("llama", tmp_path)
+    for folder in pair:
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    plans = planned(*pair, text, saved=saved, **FEW)
+    adapt(plans, saved)
+    found = loss_of(adapted(plans.base, Path("adapters/rank-3")))
+    assert chosen(plans, 3)["loss_on_base"] == pytest.approx(found, rel=1e-5)
+    assert plans.losses["loss_base"] == pytest.approx(loss_of(plans.base), rel=1e-5)
+
+
+def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, adapt, tmp_path, text):
+    """Embedding and head of a vocabulary that was resized stay behind, though they were tuned."""
+    base, tuned = taught("llama", tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tuned)
+    model.resize_token_embeddings(260, mean_resizing=False)
+    model.save_pretrained(tuned)
+    plans = planned(base, tuned, text, saved="yes", **FEW)
+    out, listed = adapt(plans, "yes")
+    row = chosen(plans, 3)
+    found = loss_of(adapted(base, out / "rank-3"))
+    assert found == pytest.approx(row["loss_on_base"], rel=1e-4)
+    assert row["loss_on_base"] - row["loss"] > 1e-2
+    left = listed["rank-3"]["left"]
+    assert {name.split(".")[-2] for name in left} == {"embed_tokens", "lm_head"}
+    assert f"not carried: {', '.join(left)}." in (out / "rank-3/README.md").read_text()
+
+
+def test_without_a_text_adapters_are_uniform(stage, adapt, tmp_path):
+    plans = planned(*taught("llama", tmp_path, 1), "-")
+    out, _ = adapt(plans)
+    config = json.loads((out / "rank-3" / CONFIG).read_text())
+    assert set(config["rank_pattern"].values()) == {3}
+    assert "nothing was measured" in (out / "rank-3/README.md").read_text()
+
+
+@pytest.mark.parametrize(("kept", "n_again"), [(3, 0), (2, 1)])
+def test_an_update_is_decomposed_again_only_for_more_than_was_kept(
+    stage, adapt, tmp_path, monkeypatch, kept, n_again
+):
+    plans = planned(*taught("llama", tmp_path, 1), "-", kept=3)
+    once = load_file(adapt(plans)[0] / "rank-3" / HELD)
+    again = []
+
+    def counted(*arguments):
+        again.append(arguments)
+        return leading_triplets(*arguments)
+
+    monkeypatch.setattr("stages.checkpoints.adapt.leading_triplets", counted)
+    place = plans.table("modules")["tensor"].iloc[0]
+    factors = read_factors(Path("factors/tuned"))
+    inside = {name: one for name, one in factors.items() if layer_of(name) == 1}
+    inside[place] = inside[place].first(kept)
+    held = [as_tensors(name, one) for name, one in inside.items()]
+    tensors = {key: W.clone() for one in held for key, W in one.items()}
+    write_factors(Path("factors/tuned/layer-0001.safetensors"), tensors)
+    after = load_file(adapt(plans)[0] / "rank-3" / HELD)
+    assert len(again) == n_again
+    for name in (key for key in once if "lora_A" in key):
+        one, other = (of[name.replace("lora_A", "lora_B")] @ of[name] for of in (once, after))
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["some"], "modules_to_save: wanted yes or no, got some"),
+        (["no", "4"], "ranks: wanted equal or mixed, got 4"),
+    ],
+)
+def test_other_words_are_refused(plans, adapt, words, message):
+    with pytest.raises(InputError, match=message):
+        adapt(plans, *words)

@@ -1,0 +1,79 @@
+"""Texts and files as batches of samples."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from lib.checkpoints.folders import open_checkpoint
+from lib.checkpoints.models import open_model
+from lib.checkpoints.texts import loss, read_batches
+from lib.files.files import InputError
+from tests.checkpoints.transformers_made import pair
+
+BYTES = {"vocab_size": 256}
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text").write_bytes(bytes(range(240)))
+    return tmp_path / "text"
+
+
+def test_batches_are_windows_that_do_not_overlap(text):
+    batches = read_batches(text.parent, BYTES, text, 10, 4, 6)
+    assert [batch["input_ids"].shape for batch in batches] == [(4, 10)] * 6
+    joined = torch.cat([batch["input_ids"].flatten() for batch in batches])
+    assert torch.equal(joined, torch.arange(240))
+
+
+def test_windows_are_no_longer_than_the_positions_of_the_model(text):
+    config = BYTES | {"max_position_embeddings": 5}
+    [short] = read_batches(text.parent, config, text, 10, 4, 1)
+    assert short["input_ids"].shape == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("config", "n_batches", "message"),
+    [
+        (BYTES, 7, r"wanted 28 samples \(7 batches of 4, windows of 10 tokens\), got 24"),
+        (
+            {"vocab_size": 300},
+            6,
+            r"wanted a tokenizer, or a vocabulary of 256 bytes, got neither \(300",
+        ),
+        ({"vocab_size": 384}, 6, "wanted a text in UTF-8, got: .*0x80"),
+    ],
+)
+def test_a_text_that_does_not_fit_is_refused(text, config, n_batches, message):
+    if config["vocab_size"] == 384:
+        tokenizer = '{"tokenizer_class": "ByT5Tokenizer"}'
+        (text.parent / "tokenizer_config.json").write_text(tokenizer)
+    with pytest.raises(InputError, match=message):
+        read_batches(text.parent, config, text, 10, 4, n_batches)
+
+
+def test_samples_of_a_file_are_the_models_own_arguments(tmp_path):
+    base, _ = pair("vit", tmp_path)
+    config = open_checkpoint(base).config
+    samples = {"pixel_values": torch.randn(6, 3, 8, 8), "labels": torch.tensor([0, 1, 0, 1, 1, 0])}
+    save_file(samples, tmp_path / "images.safetensors")
+    [_, second] = read_batches(base, config, tmp_path / "images.safetensors", 9, 3, 2)
+    assert torch.equal(second["pixel_values"], samples["pixel_values"][3:])
+    model = open_model(base, config)
+    with torch.no_grad():
+        logits = model(pixel_values=second["pixel_values"]).logits
+        found = loss(model, second)
+    wanted = torch.nn.functional.cross_entropy(logits, second["labels"])
+    assert float(found) == pytest.approx(float(wanted), rel=1e-6)
+
+
+def test_tokens_outside_the_vocabulary_are_refused(tmp_path):
+    save_file({"input_ids": torch.full((4, 6), 256)}, tmp_path / "ids.safetensors")
+    with pytest.raises(InputError, match=r"wanted tokens in 0..255, got 256..256"):
+        read_batches(tmp_path, BYTES, tmp_path / "ids.safetensors", 6, 2, 2)
+
+
+def test_a_file_that_is_no_safetensors_is_refused(text):
+    file = text.rename(text.with_suffix(".safetensors"))
+    with pytest.raises(InputError, match="wanted a safetensors file"):
+        read_batches(file.parent, BYTES, file, 10, 1, 1)
