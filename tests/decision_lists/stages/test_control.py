@@ -32,7 +32,7 @@ WIDE = task(
 )
 OTHER = FIRST | {"name": "other", "use": "joint"}
 SECTION = "decision_lists.control"
-PARAMS = {"scale": 20, "learning_rate": 0.1, "n_steps": 6}
+PARAMS = {"scale": 20, "learning_rate": 0.1, "n_steps": 4}
 
 
 def adam(loss, weights, rate, n_steps):
@@ -104,7 +104,7 @@ def test_controls_are_trained_by_adam_and_scored_on_every_sequence(stage, tmp_pa
     stage("decision_lists.control", {SECTION: PARAMS}, SECTION, tasks, tmp_path / "tables")
     rows = []
     for one in (SECOND, WIDE, FIRST):
-        found = controls(one, 20, 0.1, 6)
+        found = controls(one, 20, 0.1, 4)
         rows += [
             {"task": one["name"], "control": name, "accuracy": value}
             for name, value in found.items()
