@@ -15,7 +15,7 @@ from tests.stages.made import files, generator
 
 SECTION = "decision_lists.check"
 PARAMS = {"seed": 9, "n_cases": 60, "most_tokens": 5}
-OLD = task("old", "old", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4])
+OLD = task("old", "old", 3, 2, "1 0 / 2 1 / 2", "1 2 0", "1 6 4")
 
 
 CHUNKS = (35, 25)  # a chunk is made to hold 35 cases

@@ -15,10 +15,10 @@ from tests.stages.made import files, generator
 
 SECTION = "decision_lists.constants"
 # Lists, and the chance of each pair of four tokens.
-LISTS, FREQUENCIES = [[1, 0], [2, 3, 1], [2], [3]], [1, 2, 3, 4]
-PAIRS = [a * b for a, b in itertools.combinations(FREQUENCIES, 2)]
-ONE = task("one", "any", 4, 2, LISTS, [0, 1, 2, 3], PAIRS)
-TWO = task("two", "any", 4, 2, LISTS, [0, 1, 2, 3], [0, 3, 0, 1, 2, 0])
+LISTS = "1 0 / 2 3 1 / 2 / 3"
+PAIRS = [a * b for a, b in itertools.combinations((1, 2, 3, 4), 2)]
+ONE = task("one", "any", 4, 2, LISTS, "0 1 2 3", PAIRS)
+TWO = task("two", "any", 4, 2, LISTS, "0 1 2 3", "0 3 0 1 2 0")
 LAWS = {"one": "frequencies 1 2 3 4", "two": "sequences 0 2 = 3 / 1 2 = 1 / 1 3 = 2"}
 PARAMS = {
     "seed": 9,
@@ -75,13 +75,12 @@ def write_constants(file, by_hand):
         "law",
         *(name for name in NAMES if name != "gamma"),
     )
-    lists = " / ".join(" ".join(map(str, entries)) for entries in LISTS)
     lines = [
         [
             name,
             4,
             2,
-            lists,
+            LISTS,
             LAWS[name],
             *(value for key, value in zip(NAMES, values, strict=True) if key != "gamma"),
         ]

@@ -14,16 +14,25 @@ from tests.decision_lists.decision_lists_made import Brute, certified, task, wri
 from tests.stages.made import files, generator, read_run
 
 SECTION = "decision_lists.train"
-LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]
-FIRST = task("joint-0", "joint", 4, 2, LISTS, PI, WEIGHTS, law="first law", use="joint")
+FIRST = task(
+    "joint-0",
+    "joint",
+    4,
+    2,
+    "3 1 0 / 2 1 / 2 / 1 3",
+    "2 0 3 1",
+    "5 1 3 2 7 4",
+    law="first law",
+    use="joint",
+)
 SECOND = task(
     "joint-1",
     "joint",
     3,
     2,
-    [[1, 0], [2, 1], [2]],
-    [1, 2, 0],
-    [1, 6, 4],
+    "1 0 / 2 1 / 2",
+    "1 2 0",
+    "1 6 4",
     law="second law",
     use="joint",
 )
@@ -32,9 +41,9 @@ EASY = task(
     "easy",
     4,
     3,
-    [[1, 0], [2, 3, 1], [2], [0, 3]],
-    [3, 0, 2, 1],
-    [9, 4, 8, 5],
+    "1 0 / 2 3 1 / 2 / 0 3",
+    "3 0 2 1",
+    "9 4 8 5",
     law="third law",
     use="starts",
 )
@@ -45,9 +54,9 @@ TWICE = task(
     "twice",
     3,
     3,
-    [[2, 1, 0], [0, 1], [2]],
-    [2, 0, 1],
-    [1, 4, 3, 2],
+    "2 1 0 / 0 1 / 2",
+    "2 0 1",
+    "1 4 3 2",
     repeats=True,
     law="triples",
     use="alignment",
