@@ -5,7 +5,6 @@ import hashlib
 import io
 import pickle
 import tarfile
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -96,33 +95,6 @@ def test_the_official_sizes_are_those_of_the_papers():
         assert sum(batch.n_images for batch in official.test) == 10_000
 
 
-def test_images_and_labels_come_in_the_official_order(folder):
-    arrays = read_cifar(folder, "cifar10")
-    assert sorted(arrays) == ["test_images", "test_labels", "train_images", "train_labels"]
-    np.testing.assert_array_equal(arrays["train_images"], np.concatenate(IMAGES[:2]))
-    np.testing.assert_array_equal(arrays["test_images"], IMAGES[2])
-    assert arrays["train_labels"].tolist() == LABELS[0] + LABELS[1]
-    assert arrays["test_labels"].tolist() == LABELS[2]
-    assert arrays["train_labels"].dtype == np.int64
-
-
-def test_the_fine_labels_are_those_read_of_cifar100():
-    content = official_pickle(IMAGES[0], [99, 0, 42], b"fine_labels")
-    _, labels = parse_batch(content, OFFICIAL["cifar100"], 3, "here")
-    assert labels.tolist() == [99, 0, 42]
-
-
-def test_the_reader_agrees_with_numpys_own_unpickling():
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # some numpy versions grumble at the names and numbers of old ones
-        batch = pickle.loads(FILES["data_batch_1"], encoding="bytes")
-    images, labels = parse(FILES["data_batch_1"])
-    assert np.array_equal(images.reshape(3, 3072), batch[b"data"])
-    assert labels.tolist() == batch[b"labels"]
-
-
 def test_a_missing_file_is_named(folder):
     (folder / "test_batch").unlink()
     with pytest.raises(ValueError, match=r"wanted the official test_batch, got: .*No such file"):
@@ -136,12 +108,6 @@ def test_a_truncated_file_is_told_by_its_length(folder, length):
     with pytest.raises(
         ValueError, match=rf"data_batch_2 \(\d+ bytes, MD5 .* got {len(content)} bytes: cut short"
     ):
-        read_cifar(folder, "cifar10")
-
-
-def test_a_longer_file_is_refused(folder):
-    (folder / "test_batch").write_bytes(FILES["test_batch"] + b"x")
-    with pytest.raises(ValueError, match="got more bytes: another file"):
         read_cifar(folder, "cifar10")
 
 

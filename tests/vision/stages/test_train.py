@@ -370,19 +370,6 @@ def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, 
         assert steps[value][step] != pytest.approx(exact[value][step], rel=1e-5)
 
 
-def test_a_case_without_an_init_scale_is_trained_at_every_one(train, data):
-    runs = train(SHORT | {"init_scales": [2, 0.5], "controls": ["everywhere"]})
-    named = {
-        f"init_scale={scale}{control}" for scale in (2, 0.5) for control in ("", ",labels=permuted")
-    }
-    assert {path.name for path in runs.iterdir()} == named
-    for scale in (2, 0.5):
-        variant = {"init_scale": scale, "labels": "permuted"}
-        assert_repeats(
-            runs / f"init_scale={scale},labels=permuted", data, SHORT, "labels=permuted", variant
-        )
-
-
 @pytest.mark.parametrize("n", [3, 50])
 def test_trainings_together_are_those_alone(train, data, updates, n):
     """Eight with two optimisers, of which the one with its own rate takes its own updates."""
@@ -392,15 +379,6 @@ def test_trainings_together_are_those_alone(train, data, updates, n):
         assert_repeats(
             runs / name, data, PARAMS | {"augmentation": "crop_flip"}, control, variant, atol=3e-6
         )
-
-
-@NEEDS_GPU
-@pytest.mark.parametrize("n", [1, 4])
-def test_a_gpu_trains_alike_alone_and_together(train, data, n):
-    params = PARAMS | {"device": "cuda", "cells_together": n, "augmentation": "crop_flip"}
-    runs = train(params)
-    for name, (control, variant) in VARIANTS.items():
-        assert_repeats(runs / name, data, params, control, variant, atol=1e-5)
 
 
 @NEEDS_GPU
@@ -513,21 +491,20 @@ class Unread(Checkpoints):
         self.written += 1
 
 
-@pytest.mark.parametrize("rule", [{}, *MORE.values()])
-@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize(("n", "rule"), [(1, {}), (2, MORE["optimizer=muon,muon_of=heads"])])
 def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
     data, monkeypatch, n, rule
 ):
     """On a device that holds no numbers either is an error: a GPU would wait at the first, and fail
     at the second.
 
-    Twelve steps are six epochs, so that images are augmented anew as well. (There torch has neither
+    Four steps are two epochs, so that images are augmented anew as well. (There torch has neither
     autocast nor its fused plain descent.)
     """
     from stages.vision import train as stage
 
     monkeypatch.setattr(stage, "use_device", lambda *_: torch.device("meta"))
-    changes = {"n_steps": 12, "augmentation": "crop_flip", "model": ViT(**SIZES)}
+    changes = {"n_steps": 4, "augmentation": "crop_flip", "model": ViT(**SIZES)}
     fields = {
         key: value
         for key, value in (PARAMS | changes).items()
@@ -539,8 +516,8 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
     stage.train(Images(**data), params, cells)
     scores = ["test_accuracy", "test_loss", "train_loss"]
     for kept in cells.values():
-        assert kept.saved == [(step, scores) for step in (0, 1, 2, 3, 6, 9, 12)]
-        assert kept.written == 12
+        assert kept.saved == [(step, scores) for step in (0, 1, 2, 3, 4)]
+        assert kept.written == 4
 
 
 # A process of its own: the checks of types and shapes, which tests put into every function, cannot
@@ -716,14 +693,6 @@ def test_a_training_on_other_images_or_params_is_another(train, tmp_path):
     assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
 
 
-def test_a_training_with_another_torch_or_on_another_device_is_another(train, updates, monkeypatch):
-    train(SHORT)
-    for other in ({"torch": "0.1"}, {"GPU": "another"}):
-        monkeypatch.setattr("lib.work.cells.machine", lambda device, other=other: other)
-        train(SHORT)
-    assert updates.made == 3
-
-
 @pytest.fixture
 def machine(monkeypatch):
     """A machine of five cores, of which each does 4e6 operations per second in float32, and twice
@@ -749,7 +718,6 @@ def machine(monkeypatch):
     [
         ({"threads": 1}, 5 * 4e6),
         ({"threads": 2}, 2 * 4e6),
-        ({"threads": 8}, 4e6),
         ({"threads": 4, "precision": "bfloat16"}, 8e6),
     ],
 )
@@ -790,14 +758,6 @@ def test_snapshots_that_find_no_room_are_refused(train, monkeypatch, tmp_path):
     assert asked == [tmp_path]
 
 
-def test_snapshots_may_fill_the_disk(train, monkeypatch):
-    shape = shapes(SIZES, IMAGE_SHAPE, N_CLASSES)
-    of_weights = 4 * sum(math.prod(sizes) for sizes in shape.values())
-    n_bytes = 3 * 2 * of_weights  # two snapshots of one training
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10 * n_bytes, 9 * n_bytes, n_bytes))
-    assert train(SHORT).exists()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -810,17 +770,9 @@ def test_snapshots_may_fill_the_disk(train, monkeypatch):
         ({"batch_size": 14}, "batch_size: wanted at most 13 images, got 14"),
         ({"model": SIZES | {"patch_size": 3}}, "patch_size: wanted a divisor of 8 and 16, got 3"),
         ({"warmup_steps": 6}, "warmup_steps: wanted at most n_steps, got 6"),
-        ({"model": SIZES | {"d_head": 0}}, "d_head: wanted a number in"),
-        ({"init_scales": [100.5]}, "init_scales.*: wanted a number in"),
-        ({"n_seeds": 0}, "n_seeds: wanted a number in"),
         (
             {"init_scales": [], "controls": []},
             "init_scales, controls: wanted at least one of them, got none",
-        ),
-        ({"controls": ["plain"]}, "controls: wanted variants that differ, got .*init_scale=0.5"),
-        (
-            {"controls": ["absent"]},
-            r"controls: wanted some of \['other reading', .*controls.tsv; got \('absent',\)",
         ),
     ],
 )
