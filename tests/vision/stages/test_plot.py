@@ -2,8 +2,6 @@
 what they are of.
 """
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,122 +9,11 @@ import pytest
 from lib.files.files import InputError
 from lib.pages.style import MATRIX_COLORS, NULL_COLOR, PERMUTED_COLOR
 from tests.stages.made import files, legend, series, table, ticks
+from tests.vision.plot_made import BANDS, CELLS, LINES, OPTIMIZERS, PERMUTED, PLAIN, made
 
 SECTION = "any.plot"
 PARAMS = {"layer": 2, "head": 3, "lines": 2, "trained_loss": 5}
-SEEDS, STEPS, LAST = [5, 2], [1, 9], 9
-SPECTRA_STEPS = [1, 9, 2, 3, 4, 5, 6, 7]  # not in order
-SCALES = [0.1, 0.5, 4]
-PERMUTED, SGD = "labels=permuted", "optimizer=sgd,learning_rate=0.3"
-MUON, SCALED = "optimizer=muon,learning_rate=0.01", "scaled=all-but-patch-embedding"
-PLAIN = [(4, "none"), (0.1, "none"), (0.5, "none")]
-CELLS = [*PLAIN, (0.5, PERMUTED), (0.5, SGD), (0.5, MUON), (0.1, SCALED)]
-# A stable rank is a sum: tens say of what, and of which control; ones, the init scale (0, 1, 2) and
-# the product (3 more for W_VO); .5 the second layer, .2 the third head, .04 the seed 2.
-OF = {"initial": 90, "gaussian": 50, "gaussian product": 60, 1: 10, 9: 20}
-CONTROLS = {"none": 0, PERMUTED: 20, SGD: 30, MUON: 35, SCALED: 65}
 KEPT = {}  # the figures of one run of the stage
-
-
-def rank(row):
-    found = OF[row["step"] if row["of"] == "update" else row["of"]] + CONTROLS[row["control"]]
-    found += SCALES.index(row["init_scale"]) + 3 * (row["matrix"] == "W_VO")
-    return found + 0.5 * (row["layer"] == 2) + 0.2 * (row["head"] == 3) + 0.04 * (row["seed"] == 2)
-
-
-def sigma(row):
-    """8, 4 and 2, more by tenths of the step, ones of the scale, and 10 for W_VO."""
-    more = row["step"] / 10 + SCALES.index(row["init_scale"]) + 10 * (row["matrix"] == "W_VO")
-    more += 0.02 * (row["layer"] == 2) + 0.01 * (row["head"] == 3) + 50 * (row["of"] == "gaussian")
-    return np.array([8, 4, 2], dtype="float32") + np.float32(more)
-
-
-def scores(row):
-    late = row["seed"] == 2
-    losses = {1: 2, 6: 1, 9: 0.5}
-    loss = losses.get(row["step"], np.nan) * (12 if row["init_scale"] == 4 else 1)
-    permuted = row["control"] == PERMUTED
-    worse = SCALES.index(row["init_scale"]) + 0.25 * permuted
-    return {
-        "train_loss": loss + 0.1 * late + 0.25 * permuted,
-        "test_loss": 3 - row["step"] / 10 + worse + 0.2 * late,
-        "test_accuracy": 0.1 + row["step"] / 20 - worse / 100 + 0.04 * late,
-    }
-
-
-def every(of, **keys):
-    """Rows, one for each combination of the keys, with what `of` makes of each; keys that are
-    joined by _and_ vary together.
-    """
-    rows = []
-    for combination in itertools.product(*keys.values()):
-        row = {}
-        for name, found in zip(keys, combination, strict=True):
-            names = name.split("_and_")
-            row.update(zip(names, found if len(names) > 1 else [found], strict=True))
-        rows.append(row | of(row))
-    return pd.DataFrame(rows)
-
-
-def cut(row):
-    kind = {"W_Q": 0.3, "all": 0.1, "W_1": 0.2}[row["kind"]]
-    accuracy = kind + row["rank"] / 10 + 0.02 * (row["seed"] == 2)
-    return {"test_accuracy": accuracy + 0.01 * (row["variant"] == "init_scale=4")}
-
-
-def pruned(row):
-    slope = {"smallest": 0.2, "random": 0.4, "largest": 0.6}[row["order"]]
-    accuracy = 0.9 - slope * row["rate"] + 0.04 * (row["seed"] == 2)
-    accuracy += {"weights": 0, "neurons": 0.01, "heads": 0.02}[row["what"]]
-    accuracy -= 0.1 * (row["variant"] == "init_scale=4")
-    return {"test_accuracy": accuracy, "removed": 0.9 * row["rate"]}
-
-
-def made(cells, growth):
-    """Tables as the stage before writes them."""
-    matrices = ["W_KQ", "W_VO"]
-    per_head = {"layer": [1, 2], "head": [1, 3], "init_scale_and_control": cells}
-    kinds = [("initial", 0), ("gaussian", LAST), ("gaussian product", LAST)]
-    kinds += [("update", step) for step in STEPS]
-    steps = [*kinds[:2], *(("update", step) for step in SPECTRA_STEPS)]
-    variants = {"variant": ["init_scale=0.5", "init_scale=4"]}
-    spectra = every(
-        lambda row: {"singular_values": sigma(row), "n_singular_values": 6},
-        matrix=matrices,
-        of_and_step=steps,
-        seed=[7],
-        **per_head,
-    )
-    ranks = every(
-        lambda row: {"stable_rank": rank(row)},
-        matrix=matrices,
-        of_and_step=kinds,
-        seed=SEEDS,
-        **per_head,
-    )
-    uses = {"use": ["reference", *["growth"] * len(growth)], "init_scale": [0.5, *growth]}
-    return {
-        "ranks": ranks,
-        "spectra": spectra,
-        "training": every(scores, seed=SEEDS, step=[9, 0, 1, 6], init_scale_and_control=cells),
-        "truncate": every(cut, **variants, kind=["W_Q", "all", "W_1"], rank=[4, 0, 1], seed=SEEDS),
-        "prune": every(
-            pruned,
-            **variants,
-            what=["heads", "weights", "neurons"],
-            order=["smallest", "random", "largest"],
-            rate=[0.5, 0, 0.9],
-            seed=SEEDS,
-        ),
-        "equal_loss": table("""
-matrix seed init_scale learned permuted train_loss
-W_KQ   5    0.5        5       7        .6
-W_KQ   2    0.5        6       8        1.1
-W_VO   5    0.5        15      17       .6
-W_VO   2    0.5        16      18       1.1
-"""),
-        "scales": pd.DataFrame(uses),
-    }
 
 
 @pytest.fixture
@@ -169,20 +56,148 @@ def bands(axes):
     return found
 
 
-def test_dump(figures):
-    from pathlib import Path
+@pytest.mark.parametrize("name", LINES)
+def test_every_line_of_a_figure_is_that_of_its_table(figures, name):
+    assert [series(axes) for axes in figures[name].axes] == LINES[name]
 
-    out = []
-    for name, figure in figures.items():
-        out.append(f'    "{name}": [')
-        for axes in figure.axes:
-            out.append(
-                "        ["
-                + ", ".join(f'"{one}"' for one in series(axes))
-                + "],  # "
-                + repr(axes.get_title())
-                + repr(legend(axes) if axes.get_legend() else "")
-                + repr(bands(axes))
-            )
-        out.append("    ],")
-    Path("/tmp/dump.txt").write_text("\n".join(out))
+
+@pytest.mark.parametrize("name", BANDS)
+def test_a_band_is_from_the_least_to_the_largest(figures, name):
+    assert bands(figures[name].axes[0]) == BANDS[name]
+
+
+def test_there_is_a_figure_for_each_question(figures):
+    assert set(figures) == set(LINES)
+
+
+TITLES = {
+    "figure-1": "init scale 0.5, layer 2, head 3, seed 7",
+    "figure-3": "layer 2, head 3, seed 7; each line one of the 2 largest singular values",
+    "figure-4": "one marker per seed; hollow: training loss above 5",
+    "figure-5-KQ": "init scale 0.5, seed 7",
+}
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_a_title_says_what_is_shown(figures, name):
+    assert figures[name].get_suptitle() == TITLES[name]
+
+
+def test_panels_are_named_by_scale_layer_and_product(figures):
+    def titles(name):
+        return " | ".join(axes.get_title() for axes in figures[name].axes)
+
+    assert titles("figure-3") == "init scale 4 | init scale 0.1 |  | "
+    assert titles("figure-4") == "layer 1 | layer 2 |  | "
+    assert titles("figure-5-VO").startswith("layer 1, head 1 | layer 1, head 3 | layer 2, head 1")
+    assert titles("truncation") == "init scale 0.5 | init scale 4"
+    wanted = "weights, ranked together | MLP neurons of each layer | heads of each layer"
+    assert titles("pruning").startswith(wanted)
+    assert figures["figure-4"].axes[2].get_ylabel() == r"stable rank of $\Delta$ $W_V W_O^\top$"
+    assert figures["figure-12"].axes[2].get_ylabel() == "stable rank\ninit scale 0.1"
+    assert figures["pruning"].axes[3].get_ylabel() == "test accuracy\ninit scale 4"
+    said = "index of the singular value, the 3 largest of 6"
+    assert figures["figure-1"].axes[0].get_xlabel() == said
+
+
+LEGENDS = {
+    "figure-4": "Gaussian factors of equal norm | permuted labels | first step "
+    "| update; band: range over heads",
+    "figure-5-KQ": "initial state | update after 9 steps",
+    "figure-12": r"$\Delta$ $W_K W_Q^\top$ | $\Delta$ $W_V W_O^\top$",
+    "learning-curves": "init scale 0.1 | init scale 0.5 | init scale 4 | permuted labels",
+    "truncation": "$W_Q$ alone | $W_1$ alone | all matrices, mean and range",
+    "equal-loss": "true labels | permuted labels",
+}
+
+
+@pytest.mark.parametrize("name", LEGENDS)
+def test_a_legend_names_what_is_drawn(figures, name):
+    figure = figures[name]
+    of = figure if figure.legends else figure.axes[0]
+    assert " | ".join(legend(of)) == LEGENDS[name]
+
+
+def test_ticks_name_the_nulls_and_the_ranks(figures):
+    nulls = "learned | permuted labels | first step | Gaussian factors | Gaussian product"
+    wanted = f"{nulls} | SGD for Adam | Muon for Adam"
+    assert " | ".join(ticks(figures["nulls"].axes[2].xaxis)) == wanted
+    assert ticks(figures["truncation"].axes[0].xaxis) == ["0", "1", "4"]
+    pruning = figures["pruning"].axes[2]
+    assert legend(pruning) == ["smallest first", "at random", "largest first"]
+
+
+def test_a_quantity_has_its_colour_and_what_was_not_trained_out_is_hollow(figures):
+    for axes, matrix in zip(figures["figure-4"].axes[::2], MATRIX_COLORS, strict=True):
+        shades = [line.get_color() for line in axes.lines]
+        own = MATRIX_COLORS[matrix]
+        assert shades == [NULL_COLOR, PERMUTED_COLOR, "black", *[own] * 4]
+        hollow = [line.get_fillstyle() == "none" for line in axes.lines[-3:]]
+        assert hollow == [False, False, True]
+    shades = [line.get_color() for line in figures["nulls"].axes[0].lines]
+    assert shades == [MATRIX_COLORS["W_KQ"], "black", NULL_COLOR, NULL_COLOR]
+    shades = [line.get_color() for line in figures["equal-loss"].axes[0].lines]
+    assert shades == [*[MATRIX_COLORS["W_KQ"]] * 3, *[PERMUTED_COLOR] * 3]
+
+
+def test_without_wanted_scales_the_reference_is_drawn_and_permuted_labels_are_violet(plot):
+    figures = plot(made([*PLAIN, (0.5, PERMUTED)], []))
+    assert [axes.get_title() for axes in figures["figure-3"].axes] == ["init scale 0.5", ""]
+    axes = figures["figure-12"].axes[0]
+    violet = [line for line in axes.lines if line.get_color() == PERMUTED_COLOR]
+    assert [line.get_linestyle() for line in violet] == ["-", ":"]
+    assert series(axes)[3::4] == ["1 9  31.12 41.12", "1 9  34.12 44.12"]
+    assert "SGD for Adam" not in ticks(figures["nulls"].axes[1].xaxis)
+
+
+def test_permuted_labels_are_in_the_legend_where_only_some_scales_have_them(plot):
+    found = legend(plot(made(CELLS, [0.1, 0.5]))["figure-12"])
+    names = [r"$\Delta$ $W_K W_Q^\top$", r"$\Delta$ $W_V W_O^\top$"]
+    assert found == [f"{name}{more}" for name in names for more in ("", ", permuted labels")]
+
+
+def test_labels_are_not_compared_where_permuted_ones_are_not_learned(plot):
+    tables = made(CELLS, [0.1])
+    tables["equal_loss"]["train_loss"] += 0.2  # above 1 as a mean, not in every seed
+    assert "equal-loss" not in plot(tables)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("layer", 3, r"wanted one of \[1, 2\], those of the tables, got 3"),
+        ("head", 2, r"wanted one of \[1, 3\], those of the tables, got 2"),
+        ("lines", 4, "wanted at most the 3 singular values of a head, got 4"),
+    ],
+)
+def test_what_the_tables_lack_is_refused_before_anything_is_drawn(
+    plot, tmp_path, key, value, wanted
+):
+    with pytest.raises(InputError, match=rf"^any\.plot\.{key}: {wanted}$"):
+        plot(made(CELLS, []), **{key: value})
+    assert not (tmp_path / "figures").exists()
+
+
+def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(plot):
+    """Ranks of the first step, the last, and under permuted labels; then against the loss; then
+    what is cut or tried, at the init scale of the rates.
+    """
+    figures = plot({name: table(text) for name, text in OPTIMIZERS.items()})
+    assert {name: [series(axes) for axes in figure.axes] for name, figure in figures.items()} == {
+        "optimizers": [
+            [],
+            ["-0.27  1", "0 0  2 3", "1  5", "0.27  4"],
+            ["0  7"],
+            ["-0.27  8", "1  6"],
+        ],
+        "optimizers-equal-loss": [
+            ["2 1  1 2", "0.5  3", "1.5  4"],
+            ["0.25  5"],
+            ["2  8"],
+            ["0.25  6"],
+        ],
+        "optimizers-truncation": [
+            ["0 4  0.2 0.9", "4  0.8"],
+            ["0.1 1  4 2", "1  2", "1  7", "1  7"],
+        ],
+    }
