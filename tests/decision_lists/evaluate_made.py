@@ -303,22 +303,22 @@ bin  size min  lemma cases
 """)
 # Every measure, its scale behind an @, and the values of its cases.
 MEASURES = """
-theorem_ratio | run a: .4 | run b: .05 | run g: inf | run e: .25 | run f: .1
+theorem_ratio | run a: .4 | run b: .05 | run g: - | run e: .25 | run f: .1
 theorem_runs_that_lose_it | all: 3
-theorem_regained_over_bound | run b: .25 | run d: inf | run f: .5
+theorem_regained_over_bound | run b: .25 | run d: - | run f: .5
 theorem_largest_attention | all: 1.5
-gamma_ratio @ 9 | g 1: .25 | g 2: inf
+gamma_ratio @ 9 | g 1: .25 | g 2: -
 gamma_ratio @ 1 | g 1: .05
-many_ratio | L = 30, n = 5, M = 2: .8 | L = 40, n = 5, M = 2: .25 | L = 40, n = 6, M = 3: inf
+many_ratio | L = 30, n = 5, M = 2: .8 | L = 40, n = 5, M = 2: .25 | L = 40, n = 6, M = 3: -
 repeats_right | repeats-0: 1 | repeats-1: 0 | repeats-2: 1
-alone_ratio | run a: .25 | run b: inf | run c: .1
+alone_ratio | run a: .25 | run b: - | run c: .1
 both_met | d-1, none: 1 | d-1, uniform: 1 | d-2, none: 0 | d-3, uniform: 1 | d-3, adversarial: 1 \
 | d-5, none: 0
-both_ratio | d-1, none: .02 | d-1, uniform: inf | d-3, uniform: inf | d-3, adversarial: .15
+both_ratio | d-1, none: .02 | d-1, uniform: - | d-3, uniform: - | d-3, adversarial: .15
 both_curvature_growth | d-1, none: 5 | d-1, uniform: 3 | d-3, uniform: 4 | d-3, adversarial: 7
 both_V_moved | d-1, none: .02 | d-1, uniform: .05 | d-3, uniform: .04 | d-3, adversarial: .03
-followed_ratio | d-1, none: .04 | d-3, uniform: .075 | d-3, adversarial: inf
-followed_steps_over_float64 | d-1, none: 1 | d-3, uniform: 2 | d-3, adversarial: inf
+followed_ratio | d-1, none: .04 | d-3, uniform: .075 | d-3, adversarial: -
+followed_steps_over_float64 | d-1, none: 1 | d-3, uniform: 2 | d-3, adversarial: -
 followed_moved | d-1, none: .25 | d-3, uniform: .2 | d-3, adversarial: .5
 stands_still | d-1, none: 0 | d-3, uniform: 1 | d-3, adversarial: 1
 noise_met | d-1, draw 8: 0 | d-1, draw 9: 1 | d-3, draw 8: 1

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -59,6 +60,37 @@ def _array(word: str) -> np.ndarray:
     if "," not in word:
         raise ValueError(word)
     return np.array([float(number) for number in word.split(",") if number])
+
+
+def worked_out(text: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Measures by hand, a line each: the name, an @ with its scale, its cases with their values.
+
+    A dash is what is infinite or not a number.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for line in text.strip().splitlines():
+        name, *cases = line.split(" | ")
+        values = dict(case.rsplit(": ", 1) for case in cases)
+        name, _, scale = name.partition(" @ ")
+        found.setdefault(name, {})[scale] = {
+            case: None if value == "-" else pytest.approx(float(value), rel=2e-5, abs=1e-9)
+            for case, value in values.items()
+        }
+    return found
+
+
+def read_measures(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
+    """The setup, and the measures as `worked_out` has them, of a stage that wrote both there."""
+    measures = json.loads((folder / "measures.json").read_text(encoding="utf-8"))
+    setup = measures.pop("setup")
+    scaled = {name: {"": one} if "cases" in one else one for name, one in measures.items()}
+    return setup, {
+        name: {
+            scale: dict(zip(one["cases"], one["values"], strict=True))
+            for scale, one in by_scale.items()
+        }
+        for name, by_scale in scaled.items()
+    }
 
 
 def series(axes: Axes) -> list[str]:

@@ -3,7 +3,6 @@ hand.
 """
 
 import itertools
-import json
 import math
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from tests.decision_lists.evaluate_made import (
     SETUP,
     TASKS,
 )
-from tests.stages.made import files, table, write_run
+from tests.stages.made import files, read_measures, table, worked_out, write_run
 
 SECTION, NAN = "any.evaluate", math.nan
 PARAMS = {
@@ -43,16 +42,20 @@ SEEDS = [7, 3]
 
 
 def wanted_measures():
-    found = dict(IN_LOGARITHMS)
-    for line in MEASURES.strip().splitlines():
-        name, *cases = line.split(" | ")
-        values = {key: float(value) for key, value in (case.rsplit(": ", 1) for case in cases)}
-        name, _, scale = name.partition(" @ ")
-        if scale:
-            found.setdefault(name, {})[scale] = values
-        else:
-            found[name] = values
+    """By name, scale and case."""
+    found = worked_out(MEASURES)
+    for name, cases in IN_LOGARITHMS.items():
+        by_scale = cases if isinstance(next(iter(cases.values())), dict) else {"": cases}
+        found[name] = {scale: in_json(of) for scale, of in by_scale.items()}
     return found
+
+
+def in_json(cases):
+    """As JSON has them: infinities are null, the others have six digits."""
+    return {
+        case: pytest.approx(value, rel=6e-6, abs=0) if math.isfinite(value) else None
+        for case, value in cases.items()
+    }
 
 
 @pytest.fixture
@@ -107,7 +110,7 @@ def evaluate(stage, made, weights, tmp_path):
         outs = tmp_path / "metrics", tmp_path / "plots" / "curves.csv"
         arguments = *of, *inputs, tmp_path / "spectra.parquet", *outs
         stage("decision_lists.evaluate", {SECTION: PARAMS | params}, SECTION, *arguments)
-        return json.loads((tmp_path / "metrics" / "measures.json").read_text(encoding="utf-8"))
+        return read_measures(tmp_path / "metrics")
 
     return run
 
@@ -116,29 +119,14 @@ def kept(folder, name):
     return pd.read_parquet(folder / "metrics" / "tables" / f"{name}.parquet")
 
 
-def in_json(cases):
-    """As JSON has them: infinities are null, the others have six digits."""
-    values = [
-        pytest.approx(v, rel=6e-6, abs=0) if math.isfinite(v) else None for v in cases.values()
-    ]
-    return {"cases": list(cases), "values": values}
-
-
 def test_every_measure_is_the_one_worked_out_by_hand(evaluate):
-    measured = evaluate()
+    setup, measured = evaluate()
     lines = SETUP.replace("\n", " | ").strip(" |").split(" | ")
-    setup = measured.pop("setup")
-    assert {name: str(value) for name, value in setup.items()} == dict(
-        line.split(": ") for line in lines
-    )
-    wanted = wanted_measures()
-    assert measured.keys() == wanted.keys()
-    for name, cases in wanted.items():
-        if isinstance(next(iter(cases.values())), dict):
-            assert list(measured[name]) == list(cases), name
-            assert measured[name] == {scale: in_json(of) for scale, of in cases.items()}, name
-        else:
-            assert measured[name] == in_json(cases), name
+    said = {name: str(value) for name, value in setup.items()}
+    assert said == dict(line.split(": ") for line in lines)
+    assert measured == wanted_measures()
+    assert list(measured["factored_wait"]) == ["1e-2", "1e-6", "1e-8"]
+    assert list(measured["gamma_ratio"]) == ["9", "1"]
 
 
 USES = {  # what is not there where a use has no group, and what is then not measured
@@ -164,9 +152,9 @@ USES = {  # what is not there where a use has no group, and what is then not mea
 def test_a_use_that_was_not_run_has_no_measure_and_no_table(evaluate, tmp_path):
     for absent, without in USES.items():
         names = absent.split()
-        measured = evaluate(names, paths=[] if "flow/theorem" in names else ["run b"])
+        _, measured = evaluate(names, paths=[] if "flow/theorem" in names else ["run b"])
         wanted = {name for name in wanted_measures() if not name.startswith(without)}
-        assert measured.keys() - {"setup"} == wanted, absent
+        assert measured.keys() == wanted, absent
         left = {f"{Path(name).name}.parquet" for name in names}
         assert not left & set(files(tmp_path / "metrics" / "tables"))
 

@@ -1,7 +1,5 @@
 """What git keeps of gradual rank: every measure and every table, against ones made by hand."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,14 +16,14 @@ from tests.gradual_rank.evaluate_made import (
     made,
 )
 from tests.gradual_rank.evaluate_wanted import DERIVED, MEASURES, SETUP
-from tests.stages.made import files, table
+from tests.stages.made import files, read_measures, table, worked_out
 
 KEPT = {}  # the tables of one run of the stage
 
 
 @pytest.fixture
 def evaluate(stage, tmp_path):
-    """Call `evaluate(tables, seed)` runs the stage; it returns the measures and the tables."""
+    """Call `evaluate(tables, seed)` runs the stage: the setup, the measures and the tables."""
 
     def run(tables, seed=5):
         for name, one in tables.items():
@@ -44,51 +42,30 @@ def evaluate(stage, tmp_path):
         names += ["rises.parquet", "spectra.parquet", "metrics", "curves.csv"]
         paths = [tmp_path / name for name in names]
         stage("gradual_rank.evaluate", sections, *sections, *paths)
-        measures = json.loads((tmp_path / "metrics" / "measures.json").read_text())
         written = files(tmp_path / "metrics" / "tables")
         kept = {
             name.removesuffix(".parquet"): pd.read_parquet(tmp_path / "metrics" / "tables" / name)
             for name in written
         }
-        return measures, kept
+        return *read_measures(tmp_path / "metrics"), kept
 
     return run
 
 
-def worked_out():
-    """The measures by hand, by name and scale."""
-    found = {}
-    for line in MEASURES.strip().splitlines():
-        name, *cases = line.split(" | ")
-        values = dict(case.rsplit(": ", 1) for case in cases)
-        name, _, scale = name.partition(" @ ")
-        found.setdefault(name, {})[scale] = {
-            case: None if value == "-" else pytest.approx(float(value), rel=2e-5)
-            for case, value in values.items()
-        }
-    return found
-
-
 def test_every_measure_is_the_one_worked_out_by_hand(evaluate):
-    measures, _ = evaluate(made())
-    setup = " | ".join(f"{name}: {value}" for name, value in measures.pop("setup").items())
-    assert setup == " | ".join(SETUP.strip().splitlines())
-    wanted = worked_out()
-    assert measures.keys() == wanted.keys()
-    for name, by_scale in wanted.items():
-        found = {"": measures[name]} if "" in by_scale else measures[name]
-        cases = {
-            scale: dict(zip(one["cases"], one["values"], strict=True))
-            for scale, one in found.items()
-        }
-        assert cases == by_scale, name
-        assert list(found) == list(by_scale), name
+    setup, measures, _ = evaluate(made())
+    assert [f"{name}: {value}" for name, value in setup.items()] == SETUP.strip().splitlines()
+    wanted = worked_out(MEASURES)
+    assert measures == wanted
+    assert [list(by_scale) for by_scale in measures.values()] == [
+        list(wanted[name]) for name in measures
+    ]
 
 
 @pytest.mark.parametrize("name", DERIVED)
 def test_a_table_of_figures_holds_what_is_worked_out_by_hand(evaluate, name):
     if not KEPT:
-        KEPT.update(evaluate(made())[1])
+        KEPT.update(evaluate(made())[-1])
     wanted = table(DERIVED[name])
     found = KEPT[name.removesuffix("_1")][list(wanted)].astype(wanted.dtypes.to_dict())
     pd.testing.assert_frame_equal(found, wanted, rtol=2e-5, check_dtype=False)
@@ -108,7 +85,7 @@ HANDED_ON = {  # but for what no figure draws
 
 def test_tables_of_the_stages_before_are_handed_on_in_single_precision(evaluate):
     before = made()
-    _, kept = evaluate(before)
+    *_, kept = evaluate(before)
     of_problems = {
         "stages": ("predictions", "stages", None),
         "trajectories": ("flows", "times", {"paper": 3, "small": 5}),
@@ -146,7 +123,7 @@ def test_the_curves_are_every_fourth_look_of_the_studied_problem(evaluate, tmp_p
 
 
 def test_paths_are_those_of_the_shown_seed_under_independent_noise(evaluate):
-    _, kept = evaluate(made())
+    *_, kept = evaluate(made())
     paths = kept["paths"]
     assert paths[["point", "after"]].values.tolist() == [[2, 20], [0, 20], [0, 0]]
     assert [p.tolist() for p in paths["p"]] == [[0.5, 0.03125], [1], [3]]
@@ -155,7 +132,7 @@ def test_paths_are_those_of_the_shown_seed_under_independent_noise(evaluate):
 def test_what_was_not_forecast_has_no_ranks_and_the_least_seed_stands_for_one_not_run(evaluate):
     tables = made()
     tables["predictions/small_events"]["log10_init_scale"] = -3.0  # none flows from 1e-3
-    measures, kept = evaluate(tables, seed=1)
+    _, measures, kept = evaluate(tables, seed=1)
     assert {name for name, one in kept.items() if one.empty} == {"ranks", "paths", "full_weights"}
     columns = ["seed", "log10_init_scale", "rescaled_time", "measured", "finite", "limit"]
     assert list(kept["ranks"]) == columns
