@@ -15,7 +15,7 @@ from sklearn.datasets import load_sample_image
 from torch import Tensor
 
 import lib.vision.augmentation
-from lib.vision.augmentation import RandAugment, blend, crop_and_flip, operations, randaugment
+from lib.vision.augmentation import RandAugment, crop_and_flip, operations, randaugment
 
 # All is exact on x86-64. Elsewhere Pillow's compiler may fuse the multiply-add of `Image.blend`,
 # which moves values that fall on a whole number; this is the only rounding that is not ours to
@@ -124,26 +124,6 @@ def test_an_operation_equals_pillows_at_every_magnitude(number, size):
         wanted = with_pillow(lambda image, level=level: reference(image, level), images)
         tolerance = BLEND_TOLERANCE if change.__name__ in BLENDS else 0
         assert difference(change(images, level), wanted) <= tolerance, f"level {level}"
-
-
-def test_a_blend_equals_pillows_for_every_pair_of_values_at_every_magnitude():
-    every = torch.arange(256, dtype=torch.uint8).expand(1, 3, 256, 256)
-    factors = {1 + sign * 0.9 * magnitude / 30 for magnitude in range(31) for sign in (1, -1)}
-    other = Image.fromarray(every[0].permute(2, 1, 0).numpy())
-    for factor in factors:
-        wanted = with_pillow(lambda image, factor=factor: Image.blend(other, image, factor), every)
-        assert difference(blend(every.mT, every, factor), wanted) <= BLEND_TOLERANCE, (
-            f"factor {factor}"
-        )
-
-
-def test_autocontrast_equals_pillows_from_many_lowest_to_many_highest_values():
-    low, high = torch.triu_indices(256, 256)[:, ::29]
-    ramp = low[:, None] + (high - low)[:, None] * torch.arange(18) // 17
-    images = ramp.byte().view(-1, 1, 3, 6).expand(-1, 3, 3, 6)
-    assert torch.equal(
-        lib.vision.augmentation.autocontrast(images), with_pillow(ImageOps.autocontrast, images)
-    )
 
 
 def test_the_ranges_are_those_of_torchvision_for_images_of_32_pixels():

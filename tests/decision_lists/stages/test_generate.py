@@ -253,22 +253,3 @@ def test_settings_that_give_no_task_are_refused_and_nothing_is_written(
 def test_more_sets_than_a_million_are_refused(stage, tmp_path):
     with pytest.raises(InputError, match="line 3: seq_len: wanted at most 1000000 sets of as many"):
         generate(stage, tmp_path, [FIRST | {"n_tokens": 30, "seq_len": 15}, *GROUPS[2:]])
-
-
-def test_a_line_that_is_there_twice_is_refused(stage, tmp_path):
-    with pytest.raises(InputError, match="line 4: wanted a case of its own"):
-        generate(stage, tmp_path, [FIRST, *GROUPS])
-
-
-def test_tokens_that_may_repeat_allow_sequences_longer_than_the_number_of_tokens(stage, tmp_path):
-    group = SECOND | {"n_tokens": 3, "seq_len": 5, "lists": ["cyclic"], "laws": ["uniform"]}
-    generate(stage, tmp_path, [FIRST, group, *GROUPS[3:]])
-    tasks = pd.read_parquet(tmp_path / "scales").set_index("name")
-    found = tasks["probability"]["second-000"]
-    assert sorted(set((found * 3**5).round(9))) == [
-        1,
-        5,
-        10,
-        20,
-        30,
-    ]  # orders of a multiset of five

@@ -321,11 +321,6 @@ def test_what_is_written_is_nothing_else(tables):
             {"seq_len": 7},
             "n_tokens: wanted at least 2, seq_len and list_length, got 6",
         ),
-        (
-            "minibatch",
-            {"list_length": 7},
-            "n_tokens: wanted at least 2, seq_len and list_length, got 6",
-        ),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(stage, tmp_path, section, changed, said):
@@ -338,15 +333,6 @@ def test_sizes_that_do_not_fit_are_refused(stage, tmp_path, section, changed, sa
     ("changed", "said"),
     [
         ({"name": "small"}, "starts.tsv: line 3: wanted a case of its own, got 'small' again"),
-        (
-            {"W": "reverse"},
-            "starts.tsv: line 3, column W: wanted one of 'gaussian' or 'reverse order', got "
-            "'reverse'",
-        ),
-        (
-            {"V_scale": -1},
-            r"starts.tsv: line 3, column V_scale: wanted a number in \[0, 1e6\], got -1",
-        ),
     ],
 )
 def test_starts_that_make_no_sense_are_refused(stage, tmp_path, changed, said):

@@ -235,27 +235,6 @@ def test_what_is_disturbed_and_begun_elsewhere_moves_as_its_weights_do(stage, tm
                     )
 
 
-def test_where_no_weight_is_large_enough_nothing_is_disturbed(stage, tmp_path):
-    run(stage, tmp_path, {**PARAMS, "nonnegligible": 1e3, "n_kicks": 1})
-    tables = {
-        name: pd.read_parquet(tmp_path / "out" / f"{name}.parquet")
-        for name in ("returns", "paths", "kicks")
-    }
-    assert tables["returns"].empty
-    assert tables["paths"].empty
-    assert list(tables["returns"]) == [
-        "seed",
-        "point",
-        "kind",
-        "time",
-        "noise",
-        "ratio_products",
-        "ratio_weights",
-        "baseline_moves",
-    ]
-    assert len(tables["kicks"]) == 6
-
-
 def test_a_seed_in_which_nothing_ever_joins_has_no_points_and_no_stages(
     stage, tmp_path, monkeypatch
 ):

@@ -306,12 +306,6 @@ def test_a_flow_of_more_events_than_room_was_asked_for_is_refused_by_name(stage,
     assert not (tmp_path / "f").exists()
 
 
-@pytest.mark.parametrize("name", ["small", "paper"])
-def test_a_problem_without_scales_is_refused(stage, tmp_path, name):
-    with pytest.raises(InputError, match="flow_scales: wanted at least one, got none"):
-        run(stage, tmp_path, problems={**PROBLEMS, name: {**PROBLEMS[name], "flow_scales": []}})
-
-
 def test_a_control_of_a_problem_that_is_none_is_refused(stage, tmp_path):
     write(tmp_path)
     with pytest.raises(

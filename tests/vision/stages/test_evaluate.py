@@ -3,12 +3,10 @@ made by hand.
 """
 
 import itertools
-import json
 import math
 import random
 import shutil
-from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 import numpy as np
 import pandas as pd
@@ -16,8 +14,7 @@ import pytest
 import torch
 
 from lib.files.files import InputError
-from lib.pages.claims import MEASURE, claims_of, read_families
-from tests.stages.made import files, write_run
+from tests.stages.made import files, read_measures, table, write_run
 
 SECTION = "any.evaluate"
 PARAMS = {
@@ -45,47 +42,40 @@ CELLS = [
     (2.0, PERMUTED),
     (0.25, SCALED),
 ]
-CUT = "kind rank test_accuracy init_scale control seed"
-TRUNCATE = [
-    ("all", 4, 0.91, 0.5, "none", 5),
-    ("all", 0, 0.3, 0.5, "none", 5),
-    ("all", 2, 0.93, 0.5, "none", 5),  # the first within a point of the largest rank
-    ("all", 1, 0.895, 0.5, "none", 5),
-    ("all", 0, 0.2, 0.5, "none", 2),
-    ("all", 1, 0.8 - 0.01, 0.5, "none", 2),  # a point below, to the bit
-    ("all", 2, 0.83, 0.5, "none", 2),
-    ("all", 4, 0.8, 0.5, "none", 2),
-    ("all", 0, 0.6, 0.5, "none", 7),
-    ("all", 1, 0.65, 0.5, "none", 7),
-    ("all", 2, 0.7, 0.5, "none", 7),
-    ("all", 4, 0.75, 0.5, "none", 7),
-    ("W_K", 0, 0.97, 0.5, "none", 5),
-    ("W_K", 4, 0.99, 0.5, "none", 5),
-    ("W_K", 0, 0.98, 0.5, "none", 2),
-    ("W_K", 4, 0.96, 0.5, "none", 2),
-    ("all", 0, 0.85, 0.5, PERMUTED, 5),
-    ("all", 4, 0.05, 0.5, PERMUTED, 2),
-]
-RATES = [0.5, 0.0, 0.75, 0.25]
-PRUNE = {  # accuracies at these rates
-    ("weights", "smallest", 0.5, "none", 5): (
-        0.885,
-        0.9,
-        0.895,
-        0.95,
-    ),  # harmless up to .25, though .75 is within, too
-    ("weights", "smallest", 0.5, "none", 2): (0.81, 0.8, 0.5, 0.8 - 0.01),
-    ("weights", "smallest", 0.5, "none", 7): (0.65, 0.7, 0.7, 0.6),  # worse at once
-    ("weights", "random", 0.5, "none", 7): (0.3, 0.7, 0.25, 0.35),
-    ("weights", "largest", 0.5, "none", 7): (0.1, 0.7, 0.05, 0.15),
-    ("weights", "random", 0.5, "none", 5): (0.4, 0.9, 0.2, 0.7),
-    ("weights", "random", 0.5, "none", 2): (0.2, 0.8, 0.1, 0.3),
-    ("weights", "largest", 0.5, "none", 5): (0.1, 0.9, 0.15, 0.3),
-    ("weights", "largest", 0.5, "none", 2): (0.4, 0.8, 0.1, 0.5),
-    ("neurons", "smallest", 0.5, "none", 5): (0.6, 0.7, 0.4, 0.5),
-    ("neurons", "random", 0.5, "none", 2): (0.7, 0.75, 0.95, 0.85),
-    ("weights", "largest", 0.5, PERMUTED, 2): (0.995, 0.985, 0.975, 0.965),
-}
+TRUNCATE = f"""
+kind rank test_accuracy init_scale control    seed
+all  4    .91           .5         none       5
+all  0    .3            .5         none       5
+all  2    .93           .5         none       5  # the first within a point of the largest rank
+all  1    .895          .5         none       5
+all  0    .2            .5         none       2
+all  1    {0.8 - 0.01!r} .5        none       2  # a point below, to the bit
+all  2    .83           .5         none       2
+all  4    .8            .5         none       2
+all  0    .6            .5         none       7
+all  1    .65           .5         none       7
+all  2    .7            .5         none       7
+all  4    .75           .5         none       7
+W_K  0    .97           .5         none       5
+W_K  4    .99           .5         none       5
+all  0    .85           .5         {PERMUTED} 5
+all  4    .05           .5         {PERMUTED} 2
+"""
+# The accuracy by rate. Seed 5 is harmless up to .25, though .75 is within a point, too; 7 at once.
+PRUNE = f"""
+what    order    init_scale control    seed 0.5   0.0  0.75  0.25
+weights smallest .5         none       5    .885  .9   .895  .95
+weights smallest .5         none       2    .81   .8   .5    {0.8 - 0.01!r}
+weights smallest .5         none       7    .65   .7   .7    .6
+weights random   .5         none       7    .3    .7   .25   .35
+weights largest  .5         none       7    .1    .7   .05   .15
+weights random   .5         none       5    .4    .9   .2    .7
+weights random   .5         none       2    .2    .8   .1    .3
+weights largest  .5         none       5    .1    .9   .15   .3
+weights largest  .5         none       2    .4    .8   .1    .5
+neurons smallest .5         none       5    .6    .7   .4    .5
+weights largest  .5         {PERMUTED} 2    .995  .985 .975  .965
+"""
 CUT_MEASURES = {  # at 0.5, worked out by hand
     "rank_within_one_point": {5: 2, 2: 1, 7: 4},
     "pruning_within_one_point": {5: 0.25, 2: 0.5, 7: 0},
@@ -106,20 +96,16 @@ def cells():
 
 @pytest.fixture
 def truncate():
-    rows = [dict(zip(CUT.split(), row, strict=True)) for row in TRUNCATE]
-    return pd.DataFrame(rows).assign(test_loss=np.linspace(0.1, 2.3, len(rows)), variant="a")
+    rows = table(TRUNCATE)
+    return rows.assign(test_loss=np.linspace(0.1, 2.3, len(rows)), variant="a")
 
 
 @pytest.fixture
 def prune():
-    names = ("what", "order", "init_scale", "control", "seed")
-    rows = [
-        dict(zip(names, key, strict=True)) | {"rate": rate, "test_accuracy": accuracy}
-        for key, found in PRUNE.items()
-        for rate, accuracy in zip(RATES, found, strict=True)
-    ]
+    names = ["what", "order", "init_scale", "control", "seed"]
+    rows = table(PRUNE).melt(names, var_name="rate", value_name="test_accuracy")
     more = {name: np.linspace(0.2, 1, len(rows)) for name in ("parameters", "flops", "removed")}
-    return pd.DataFrame(rows).assign(**more, test_loss=1.0, variant="a")
+    return rows.astype({"rate": float}).assign(**more, test_loss=1.0, variant="a")
 
 
 @pytest.fixture
@@ -307,47 +293,28 @@ def by_loops(training, ranks, growth=None):
 
 def check_measures(folder, wanted, reference):
     """By scale, the reference last; the Gaussian products have a test of their own."""
-    measured, summary = (
-        json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("measures", "summary")
-    )
-    assert measured.pop("setup") == {"reference_scale": reference, "d_model": 5, "possible_rank": 2}
-    assert measured.keys() == summary.keys()
+    setup, measured = read_measures(folder)
+    assert setup == {"reference_scale": reference, "d_model": 5, "possible_rank": 2}
     for letters in ("KQ", "VO"):
         del measured[f"gaussian_product_over_learned_{letters}"]
-    assert measured.keys() == wanted.keys()
-    for name, by_scale in wanted.items():
-        order = sorted(by_scale, key=lambda scale: (scale == reference, scale))
-        assert list(measured[name]) == [f"{scale:g}" for scale in order]
-        for scale in order:
-            found, by_seed = measured[name][f"{scale:g}"], by_scale[scale]
-            assert found["cases"] == [str(seed) for seed in sorted(SEEDS)], name
-            assert found["values"] == pytest.approx(
-                [by_seed[seed] for seed in sorted(SEEDS)], rel=2e-5
-            ), name
-        values = list(by_scale[order[-1]].values())
-        assert summary[name] == pytest.approx(
-            {"mean": mean(values), "sd": stdev(values)}, rel=1e-4, abs=1e-5
-        ), name
+    assert measured == {
+        name: {
+            f"{scale:g}": {str(seed): pytest.approx(by_seed[seed], rel=2e-5) for seed in SEEDS}
+            for scale, by_seed in by_scale.items()
+        }
+        for name, by_scale in wanted.items()
+    }
+    for by_scale in measured.values():
+        assert [list(cases) for cases in by_scale.values()] == [["2", "5", "7"]] * len(by_scale)
+        scales = list(map(float, by_scale))
+        assert scales == sorted(scales, key=lambda scale: (scale == reference, scale))
 
 
-def test_every_measure_is_that_of_plain_loops_and_every_claim_has_one(evaluate, tmp_path):
-    training, spectra = (table.to_dict("records") for table in evaluate())
+def test_every_measure_is_that_of_plain_loops(evaluate, tmp_path):
+    training, spectra = (rows.to_dict("records") for rows in evaluate())
     wanted = by_loops(training, [summarised(row) for row in spectra])
     wanted |= {name: {0.5: by_seed} for name, by_seed in CUT_MEASURES.items()}
     check_measures(tmp_path / "metrics", wanted, 0.5)
-    claims = Path(__file__).parents[3] / "stages/vision/claims.yaml"
-    family = read_families([claims])["vision"]
-    own = family.runs["digits"]
-    read = {
-        MEASURE.fullmatch(measure)[2]
-        for item, _, claim in claims_of(family)
-        for measure in (*claim.measures.values(), *claim.nulls.values())
-        if family.run_of(family.items[item], measure) == own
-    }
-    assert len(read) > 15
-    found = json.loads((tmp_path / "metrics" / "measures.json").read_text(encoding="utf-8"))
-    assert read <= found.keys()
 
 
 @pytest.mark.parametrize("cells", [CELLS])
@@ -375,7 +342,6 @@ def test_a_gaussian_of_the_norm_of_a_product_has_the_stable_rank_of_a_gaussian_m
     ("cells", "reference"),
     [
         ([cell for cell in CELLS if cell[0] == 0.5], 0.5),
-        ([(4.0, "none"), (0.25, "none"), (0.25, SCALED)], 0.25),
         ([(2.0, "none"), (0.25, "none"), (0.25, SCALED), (0.5, "none")], 0.25),
     ],
 )
@@ -416,23 +382,13 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(
         found = pd.read_parquet(tmp_path / "metrics" / "tables" / f"{name}.parquet")
         assert set(found) == set(rows), name
         found = found[found["of"] != "gaussian product"] if name == "ranks" else found
-        rows = rows.astype(
-            {
-                c: f"{t.name[:-2]}32"
-                for c, t in rows.dtypes.items()
-                if t.name in ("float64", "int64")
-            }
-        )
-        if name == "spectra":
-            assert all(values.dtype == np.float32 for values in found["singular_values"])
-            rows["singular_values"] = [
-                values.astype("float32") for values in rows["singular_values"]
-            ]
+        assert not {"float64", "int64"} & {str(kind) for kind in found.dtypes}
         pd.testing.assert_frame_equal(
             found[list(rows)],
             rows.reset_index(drop=True),
-            rtol=1e-7 if name == "ranks" else 0,
-            atol=0,
+            rtol=1e-6,
+            check_dtype=False,
+            check_categorical=False,
             obj=name,
         )
     check_derived(
@@ -523,10 +479,7 @@ def test_init_scales_that_are_added_to_published_tables_give_the_tables_of_all(
             sorted_rows(beside / path.name), sorted_rows(path), obj=path.name
         )
     assert pd.read_csv(part / "curves.csv").equals(pd.read_csv(tmp_path / "plots" / "curves.csv"))
-    found, wanted = (
-        json.loads((at / "measures.json").read_text())
-        for at in (part / "metrics", tmp_path / "metrics")
-    )
+    found, wanted = (read_measures(at)[1] for at in (part / "metrics", tmp_path / "metrics"))
     for letters, measures in itertools.product(("KQ", "VO"), (found, wanted)):
         del measures[f"gaussian_product_over_learned_{letters}"]
     assert found == wanted

@@ -404,21 +404,6 @@ def test_a_gpu_gives_the_same_bits_again_where_that_is_asked_also_after_a_break(
         torch.use_deterministic_algorithms(False)
 
 
-def test_trainings_together_go_on_together(train, data, updates, hasty, capsys):
-    params = PARAMS | {"controls": [], "cells_together": 4}
-    updates.allowed = 4
-    with pytest.raises(KeyboardInterrupt):
-        train(params)
-    updates.made, updates.allowed = 0, math.inf
-    runs = train(params)
-    assert updates.made == 1
-    assert capsys.readouterr().err.count("resumed at step 4: ") == 4
-    for scale in (2, 0.5):
-        assert_repeats(
-            runs / f"init_scale={scale}", data, params, "none", {"init_scale": scale}, atol=3e-6
-        )
-
-
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("control", MORE)
 def test_other_optimisers_train_as_written_out_alone_and_together(train, data, control, n):
