@@ -52,17 +52,6 @@ def sequences_of(counts):
     )
 
 
-def literal(tokens, W, V):
-    """f(X) of one sequence from the paper's formula, entry by entry."""
-    n = len(tokens)
-    out = torch.zeros(W.shape[0], n, dtype=torch.float64)
-    for j, a in enumerate(tokens):
-        weight = [torch.exp(W[b, a]) for b in tokens]
-        z = sum(w / sum(weight) * V[:, b] for w, b in zip(weight, tokens, strict=True))
-        out[:, j] = z - torch.log(torch.exp(z).sum())
-    return out
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_population_loss_is_the_mean_over_sequences_and_positions(case):
     counts, law, star, pi, rows, W, V = make(*case)

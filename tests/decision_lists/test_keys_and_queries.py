@@ -13,16 +13,12 @@ from lib.decision_lists.keys_and_queries import (
     StackedLoss,
     Staircase,
     Whole,
-    permuted,
     share_right,
     staircases,
 )
 from lib.decision_lists.lists import Task, frequent_heads, product_law, subsets
 
 C = 3.0
-LISTS = ((1, 0), (1,), (1, 2), (0, 1, 3), (4,))
-CHANCES = tuple((torch.arange(1, 11).double() / 55).tolist())
-TASK = Task("any", "any", 5, 3, False, LISTS, (2, 0, 3, 4, 1), CHANCES)
 
 
 def random(*shape):
@@ -93,9 +89,3 @@ def test_five_directions_order_lists_with_any_number_of_heads():
     queries = np.vstack([of_token, of_head, np.ones(n_tokens)])
     loss = StackedLoss(heads(n_tokens, n_heads, 1.0), C)
     assert share_right(loss, keys.T @ queries) == 1
-
-
-def test_permuted_lists_are_those_of_other_tokens_under_the_same_law():
-    found = permuted(TASK, 2)
-    assert found.lists == ((2, 3, 0), (1,), (3, 2), (3,), (3, 4))
-    assert found.probability == TASK.probability

@@ -20,20 +20,21 @@ from tests.gradual_rank.gradual_rank_reference import (
     flow,
     staged_events,
 )
-from tests.stages.made import files, generator
+from tests.stages.made import files, generator, table
 
 SIZES, NOISE = (4, 3, 2), 0.3
 # Seed, time and limit of the learning rate of every stage, in no order; the least limit and the
 # latest time count.
-STAGES = [
-    (6, 0, math.inf),
-    (7, 11, 0.5),
-    (6, 5, 0.7),
-    (7, 0, math.inf),
-    (7, 4, 0.9),
-    (6, 9, 1.1),
-    (8, 90, 40),
-]
+STAGES = table("""
+seed time learning_rate_limit
+6    0.0  inf
+7    11   .5
+6    5    .7
+7    0    inf
+7    4    .9
+6    9    1.1
+8    90   40
+""")
 VARIANTS = [("exponential", 0.9), ("plain", 0.6), ("factors", 1.2), ("plain", 1.0)]
 DROP = {
     "coupling": 0.65,
@@ -65,10 +66,7 @@ def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **param
     lines = ["form\tshare_of_limit", *(f"{form}\t{share}" for form, share in variants)]
     (tmp_path / "variants").write_text("\n".join(lines))
     toy = draw_toy(tmp_path / "task", list(of[0]), SIZES, of[1], NOISE)
-    table = pd.DataFrame(STAGES, columns=["seed", "time", "learning_rate_limit"]).astype(
-        {"time": float}
-    )
-    table.to_parquet(tmp_path / "stages")
+    STAGES.to_parquet(tmp_path / "stages")
     stage(
         "gradual_rank.descend",
         {"a.b": {**PARAMS, **params}, "a.solver": SOLVER},
@@ -120,10 +118,9 @@ def follow(toy, seed, form, share, scale):
     i = toy["seeds"].tolist().index(seed)
     loss = Head(toy["X"][i], toy["Y"][i])
     L = -scale * math.log(10)
-    rate = share * min(limit for s, _, limit in STAGES if s == seed)
-    n_steps = math.ceil(
-        max(time for s, time, _ in STAGES if s == seed) * (L + SOLVER["margin"]) / rate
-    )
+    own = STAGES[STAGES["seed"] == seed]
+    rate = share * own["learning_rate_limit"].min()
+    n_steps = math.ceil(own["time"].max() * (L + SOLVER["margin"]) / rate)
     u, v = (math.exp(-L) * toy[name][i].numpy() for name in "uv")
     log_c = np.log(np.abs(u * u - v * v))
     cell = {"form": form, "share_of_limit": share, "log10_init_scale": scale, "seed": seed}

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from scipy.stats import kendalltau
 
 from lib.files.files import InputError
-from tests.stages.made import generator
+from tests.stages.made import generator, table
 
 SEED = 5
 N, D = 7, 3
@@ -30,13 +30,22 @@ CASES = [
 ]
 NAMES = ("W_K", "W_Q", "W_V", "W_O")
 # Of the one stage table: when what joins with which sign, and all products then.
-STAGES = [
-    (SEED, 0, 0.0, -1, 0, [0, 0, 0, 0, 0, 0]),
-    (SEED, 1, 2.0, 4, 1, [0, 0, 0, 0, 0.9, 0]),
-    (SEED, 2, 3.0, 3, -1, [0, 0, 0, -0.8, 0.9, 0]),
-    (SEED, 3, 4.0, 5, 1, [0, 0, 0, -0.8, 0.9, 0.2]),  # no significant product
-    (SEED + 1, 1, 1.0, 0, 1, [1, 0, 0, 0, 0, 0]),  # of a seed that is not descended
-]
+STAGES = f"""
+seed       stage time coordinate sign p
+{SEED}     0     0    -1         0    0,0,0,0,0,0
+{SEED}     1     2.0  4          1    0,0,0,0,0.9,0
+{SEED}     2     3    3          -1   0,0,0,-0.8,0.9,0
+{SEED}     3     4    5          1    0,0,0,-0.8,0.9,0.2  # no significant product
+{SEED + 1} 1     1    0          1    1,0,0,0,0,0  # of a seed that is not descended
+"""
+# Made events: what rises when; one of another sign, one of another scale.
+FLOW = f"""
+seed   coordinate sign time log10_init_scale rises
+{SEED} 4          1    7.0  -.5              True
+{SEED} 3          1    1    -.5              True
+{SEED} 3          -1   9.5  -.5              True
+{SEED} 4          1    1    -2               True
+"""
 
 
 def normal(*shape, source):
@@ -133,22 +142,11 @@ def crossings(course):
     return found
 
 
-def flow():
-    """Made events: what rises when; one of another sign, one of another scale."""
-    rows = [(4, 1, 7.0, -0.5), (3, 1, 1.0, -0.5), (3, -1, 9.5, -0.5), (4, 1, 1.0, -2.0)]
-    return [
-        {"seed": SEED, "log10_init_scale": scale, "time": time, "coordinate": i}
-        | {"sign": sign, "rises": True}
-        for i, sign, time, scale in rows
-    ]
-
-
 @pytest.fixture
 def run(stage, tmp_path):
     save_file(toy(), tmp_path / "task")
-    columns = ["seed", "stage", "time", "coordinate", "sign", "p"]
-    pd.DataFrame(STAGES, columns=columns).to_parquet(tmp_path / "stages")
-    pd.DataFrame(flow()).to_parquet(tmp_path / "flow")
+    table(STAGES).to_parquet(tmp_path / "stages")
+    table(FLOW).to_parquet(tmp_path / "flow")
 
     def on(cases):
         lines = ["\t".join(map(str, case)) for case in (COLUMNS.split(), *cases)]
@@ -165,8 +163,8 @@ def run(stage, tmp_path):
     return on
 
 
-def rows_of(table, name, seed):
-    return table[(table["name"] == name) & (table["batches"] == seed)]
+def rows_of(rows, name, seed):
+    return rows[(rows["name"] == name) & (rows["batches"] == seed)]
 
 
 def values(measures, name):
