@@ -119,14 +119,6 @@ def test_a_single_altered_byte_is_noticed(folder):
         read_cifar(folder, "cifar10")
 
 
-def test_swapped_files_are_called_by_their_names(folder):
-    (folder / "data_batch_1").write_bytes(FILES["data_batch_2"])
-    with pytest.raises(
-        ValueError, match=r"wanted the official data_batch_1 .* got the official data_batch_2 under"
-    ):
-        read_cifar(folder, "cifar10")
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -149,18 +141,6 @@ def test_what_is_not_a_batch_is_refused(content):
         ValueError, match="here: wanted a pickled batch of 3 images with labels, got: "
     ):
         parse(content)
-
-
-def test_a_batch_cut_anywhere_is_refused():
-    content = FILES["data_batch_1"]
-    ends = [
-        *range(200),
-        *range(200, len(content) - 100, 997),
-        *range(len(content) - 100, len(content)),
-    ]
-    for end in ends:
-        with pytest.raises(ValueError, match="here: wanted a pickled batch"):
-            parse(content[:end])
 
 
 class Reduced:
@@ -212,21 +192,6 @@ def test_a_hostile_pickle_is_refused_and_not_run(name, tmp_path):
     with pytest.raises(ValueError, match="here: wanted a pickled batch"):
         parse(hostile(mark)[name])
     assert not mark.exists()
-
-
-def test_the_hostile_pickles_are_hostile(tmp_path):
-    mark = tmp_path / "mark"
-    pickles = hostile(mark)
-    for name in (
-        "os.system, protocol 2",
-        "builtins.eval",
-        "builtins.exec of Python 2",
-        "inst",
-        "obj",
-    ):
-        pickle.loads(pickles[name])
-        assert mark.exists(), name
-        mark.unlink()
 
 
 def test_a_forbidden_name_is_named():

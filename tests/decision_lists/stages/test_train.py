@@ -11,7 +11,7 @@ import torch
 
 from lib.files.files import InputError
 from tests.decision_lists.decision_lists_made import Brute, certified, task, write_tasks
-from tests.stages.made import files, generator, read_run
+from tests.stages.made import files, generator, read_run, table
 
 SECTION = "decision_lists.train"
 FIRST = task(
@@ -63,12 +63,13 @@ TWICE = task(
 )
 OTHER = FIRST | {"name": "other", "use": "controls"}
 TASKS = (TWICE, SECOND, EASY, OTHER, EVEN, FIRST, FAILING)
-STARTS = [
-    {"name": "small", "W": "gaussian", "W_scale": 0.3, "V": "gaussian", "V_scale": 0.2},
-    {"name": "reverse", "W": "reverse order", "W_scale": 2, "V": "P", "V_scale": 3},
-    {"name": "negative", "W": "gaussian", "W_scale": 0, "V": "-P", "V_scale": 1.5},
-    {"name": "wrong", "W": "gaussian", "W_scale": 0.5, "V": "wrong P", "V_scale": 2},
-]
+STARTS = table("""
+name     W               W_scale V        V_scale
+small    gaussian        .3      gaussian .2
+reverse  'reverse order' 2       P        3
+negative gaussian        0       -P       1.5
+wrong    gaussian        .5      'wrong P' 2
+""").to_dict("records")
 PARAMS = {
     "step_per_token": 4,
     "every": 4,

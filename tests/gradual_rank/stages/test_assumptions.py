@@ -220,12 +220,12 @@ def test_what_is_disturbed_and_begun_elsewhere_moves_as_its_weights_do(stage, tm
         rows = expected(
             (known["X"][i], known["Y"][i]), known["u"][i].numpy(), known["v"][i].numpy(), seed
         )
-        for table, more in zip(found, rows, strict=True):
-            table += more
+        for kind, more in zip(found, rows, strict=True):
+            kind += more
     for name, rows in zip(("returns", "paths", "kicks"), found, strict=True):
-        table = pd.read_parquet(tmp_path / "out" / f"{name}.parquet")
-        assert set(table.columns) == set(rows[0])
-        for row, wanted in zip(table.to_dict("records"), rows, strict=True):
+        out = pd.read_parquet(tmp_path / "out" / f"{name}.parquet")
+        assert set(out.columns) == set(rows[0])
+        for row, wanted in zip(out.to_dict("records"), rows, strict=True):
             for key, value in wanted.items():
                 if isinstance(value, str | int):
                     assert row[key] == value, (key, wanted)
