@@ -4,46 +4,37 @@ hand.
 
 import math
 
+from tests.decision_lists.decision_lists_made import task
 from tests.stages.made import table
 
 INF, NAN = math.inf, math.nan
 
 
-def task(name, n_tokens, seq_len, lists, repeats=False, law="zipf"):
-    lists = [*lists, *([a] for a in range(len(lists), n_tokens))]
-    n_classes = math.comb(n_tokens + repeats * (seq_len - 1), seq_len)
-    return {
-        "name": name,
-        "group": "any",
-        "n_tokens": n_tokens,
-        "seq_len": seq_len,
-        "repeats": repeats,
-        "lists": lists,
-        "permutation": [*range(1, n_tokens), 0],
-        "probability": [1 / n_classes] * n_classes,
-        "law": law,
-        "use": "any",
-    }
+def even(name, seq_len, lists, repeats=False, law="zipf"):
+    """A task whose sequences are equally likely; the label of a token is the next one."""
+    n_tokens = lists.count("/") + 1
+    permutation = [*range(1, n_tokens), 0]
+    return task(name, "any", n_tokens, seq_len, lists, permutation, [1], repeats, law=law)
 
 
 # Only lists of two tokens and more have a head: heads-1 has the heads 0 and 1, heads-2 the heads 0,
 # 1 and 2.
 TASKS = [
-    task("joint-sets", 5, 3, [[2, 0], [1], [4, 1, 2], [0, 3], [3, 4]]),
-    task("joint-repeats", 3, 2, [[1, 0], [1], [0, 1, 2]], repeats=True),
-    task("joint-few", 3, 2, [[2, 1, 0], [2, 1], [2]]),
-    task("heads-1", 6, 2, [[0], [1], [0, 2], [1, 3], [4], [1, 5]]),
-    task("heads-2", 7, 2, [[0], [1], [2], [2, 3], [1, 4], [0, 5], [6]]),
-    task("uniform", 7, 2, [[(a + 1) % 7, a] for a in range(7)], law="uniform"),
+    even("joint-sets", 3, "2 0 / 1 / 4 1 2 / 0 3 / 3 4"),
+    even("joint-repeats", 2, "1 0 / 1 / 0 1 2", repeats=True),
+    even("joint-few", 2, "2 1 0 / 2 1 / 2"),
+    even("heads-1", 2, "0 / 1 / 0 2 / 1 3 / 4 / 1 5"),
+    even("heads-2", 2, "0 / 1 / 2 / 2 3 / 1 4 / 0 5 / 6"),
+    even("uniform", 2, "1 0 / 2 1 / 3 2 / 4 3 / 5 4 / 6 5 / 0 6", law="uniform"),
 ]
 FLOWS = [
-    task("run a", 6, 2, [[1, 0]]),
-    task("run b", 6, 3, []),
-    task("run g", 8, 2, [], repeats=True),
-    task("run c", 8, 3, [[1, 2, 0]]),
-    task("run d", 9, 2, []),
-    task("run e", 9, 3, []) | {"probability": [0.0, *[1 / 83] * 83]},
-    task("run f", 9, 4, []),
+    even("run a", 2, "1 0 / 1 / 2 / 3 / 4 / 5"),
+    even("run b", 3, "0 / 1 / 2 / 3 / 4 / 5"),
+    even("run g", 2, "0 / 1 / 2 / 3 / 4 / 5 / 6 / 7", repeats=True),
+    even("run c", 3, "1 2 0 / 1 / 2 / 3 / 4 / 5 / 6 / 7"),
+    even("run d", 2, "0 / 1 / 2 / 3 / 4 / 5 / 6 / 7 / 8"),
+    even("run e", 3, "0 / 1 / 2 / 3 / 4 / 5 / 6 / 7 / 8") | {"probability": [0.0] + 83 * [1 / 83]},
+    even("run f", 4, "0 / 1 / 2 / 3 / 4 / 5 / 6 / 7 / 8"),
 ]
 # The limit of the loss times c² t: n² times a sum over columns, of squares less the square of the
 # sum over L.

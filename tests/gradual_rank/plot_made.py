@@ -137,6 +137,9 @@ point kind   time after coordinates p    p_undisturbed
 0     random 120  50    0,1         2,2  1,0
 2     rise   41   50    2,3         7,6  5,4
 2     rise   41   0     2,3         3,2  1,0
+3     rise   42   0     2,          6,   5,
+4     rise   43   0     1,          8,   7,
+5     rise   44   0     0,          9,   4,
 """,
     "descents": """
 form    share_of_limit log10_init_scale seed learning_rate time_error drift

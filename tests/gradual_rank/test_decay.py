@@ -12,7 +12,6 @@ import torch
 from lib.gradual_rank.decay import (
     Decayed,
     balance,
-    first_rises,
     halves_flow,
     log_halves,
     rest_error,
@@ -59,37 +58,6 @@ def test_each_product_alone_joins_at_1_over_its_slope_less_the_decay_and_rests_b
     np.testing.assert_allclose(rows[-1][3], [0.46, -1.96, 0.96, 0, 0], atol=1e-9)
     assert last == math.inf
     assert stages(Quadratic(torch.eye(5, dtype=torch.float64), minimum), 2.01) == ([], math.inf)
-
-
-def test_what_waits_below_the_decay_gathers_a_debt_without_a_floor():
-    """The second product has no slope until the first is learned, as the keys of a head."""
-    coupled = torch.tensor([[1, -0.5], [-0.5, 1]], dtype=torch.float64)
-    minimum = torch.linalg.solve(coupled, torch.tensor([1, 0], dtype=torch.float64))
-    rows, _ = stages(Quadratic(coupled, minimum), 0.3)
-    first = 1 / 0.7
-    slope = 0.5 * 0.7  # on the first plateau, p = (.7, 0)
-    assert [row[:2] for row in rows] == [(0, 1), (1, 1)]
-    assert rows[0][2] == pytest.approx(first)
-    assert rows[1][2] == pytest.approx(first + (1 + 0.3 * first) / (slope - 0.3))
-    without = stages(Quadratic(coupled, minimum), 0.0)[0]
-    assert without[1][2] == pytest.approx(1 + 1 / 0.5)
-
-
-@pytest.mark.parametrize(("decay", "joins"), [(0.005, 4), (0.02, 3)])
-def test_a_product_that_left_comes_back_late_or_never(decay, joins):
-    """At rest with the others, p = (.87 − λ, .67 − λ, 0), the third has g = 1.3 λ − .031."""
-    rows, last = stages(Quadratic(H, MINIMUM), decay)
-    assert [row[:2] for row in rows] == [(2, 1), (0, 1), (1, 1), (2, -1)][:joins]
-    assert last == math.inf
-    if joins == 4:
-        x, steps = log_scale_flow(decay, -700.0)
-        rises = first_rises(steps, 1e-2, 6) / 700
-        assert len(x) == 6
-        np.testing.assert_allclose(rises[[2, 0, 1, 5]], [row[2] for row in rows], rtol=0.02)
-        plain = stages(Quadratic(H, MINIMUM), 0.0)[0]
-        assert rows[3][2] > 1.5 * plain[3][2]
-    else:
-        np.testing.assert_allclose(rows[-1][3], [0.85, 0.65, 0], atol=1e-9)
 
 
 def log_scale_flow(decay, log_scale):

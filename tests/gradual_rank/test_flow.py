@@ -129,20 +129,6 @@ def test_no_coordinate_of_an_adapter_with_u_of_order_1_is_predicted_to_rise_more
     assert max(rises.values()) <= 3
 
 
-def test_where_nothing_moves_nothing_is_predicted():
-    still = Quadratic(H, torch.zeros(3, dtype=torch.float64))
-    start = LogCoordinates.of(U, V, -32 * math.log(10))
-    assert list(staged_flow(still, start, 1e9, **STAGED)) == []
-
-
-def test_predictions_end_at_the_end_and_at_the_most_events():
-    log_scale = -32 * math.log(10)
-    start = LogCoordinates.of(U, V, log_scale)
-    assert len(list(staged_flow(quadratic(), start, -2 * log_scale, **STAGED))) == 2
-    with pytest.raises(StalledError, match="at most 2 events"):
-        list(staged_flow(quadratic(), start, -70 * log_scale, **{**STAGED, "max_events": 2}))
-
-
 class Broken(Quadratic):
     """A loss whose gradient is not a number beyond |p| = 0.1."""
 

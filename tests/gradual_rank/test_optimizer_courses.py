@@ -39,10 +39,10 @@ def test_products_are_ordered_in_both_halves_and_counted_at_the_first_look_at_a_
     assert found["rank_early"].tolist() == [3, 3]
     assert found["order"] == pytest.approx([4 / 6, 4 / 6])
     assert found["order_VO"] == pytest.approx([-1, 1])
-    assert learned_in_order(loss, *course, 0.3, 0.5, to_the_end=False)["rank_early"].tolist() == [
-        2,
-        2,
-    ]
+    found = learned_in_order(loss, *course, 0.3, 0.5, to_the_end=False)
+    assert found["rank_early"].tolist() == [2, 2]
+    never = learned_in_order(loss, *course, -1, 0.5)
+    assert never["rank_early"].tolist() == [-1, -1]
 
 
 def test_directions_are_separate_where_one_begins_after_the_one_before_has_ended():

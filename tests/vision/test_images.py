@@ -33,22 +33,15 @@ def tensors():
     ("change", "message"),
     [
         ({"train_labels": None}, r"wanted a data set with \[.*\], got \['test_images'"),
-        ({"more": torch.ones(1)}, r"wanted a data set with \[.*\], got \['more'"),
         (
             {"train_images": torch.ones(6, 3, 4, 5)},
             r"train: wanted uint8 images .* got torch.float32 \[6, 3, 4, 5\]",
-        ),
-        (
-            {"test_images": bytes_of((2, 4, 5))},
-            r"test: wanted uint8 images .* got torch.uint8 \[2, 4, 5\]",
         ),
         (
             {"test_images": bytes_of((2, 3, 5, 5))},
             r"test: wanted uint8 images .* got torch.uint8 \[2, 3, 5, 5\]",
         ),
         ({"train_labels": torch.tensor([0, 1])}, "train: wanted uint8 images .* labels"),
-        ({"train_labels": torch.zeros(6, 1).long()}, "train: wanted uint8 images .* labels"),
-        ({"test_labels": torch.tensor([0.0, 1.0])}, "test: wanted uint8 images .* labels"),
         ({"test_labels": torch.tensor([0, -1])}, "test: wanted one label or more, from 0 up"),
     ],
 )

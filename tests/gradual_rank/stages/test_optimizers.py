@@ -155,6 +155,7 @@ def test_courses_rows_and_test_losses_are_those_of_automatic_differentiation(tab
 def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
     opened = open_runs(tmp_path / "optimizer_runs")
     assert len(opened) == 4 * 2 * 2
+    rows = tables["runs"].set_index(["optimizer", "teacher_rank", "log10_init_scale", "seed"])
     for run in opened:
         cell = run.layout.cell
         name, scale = cell["optimizer"], cell["log10_init_scale"]
@@ -179,19 +180,7 @@ def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
                 found = run.weights(row["snapshot"])
                 for key in NAMES:
                     np.testing.assert_allclose(found[key][n], W[key], rtol=1e-5, atol=1e-9)
-            [of] = tables["runs"][
-                np.logical_and.reduce(
-                    [
-                        tables["runs"][k] == v
-                        for k, v in (
-                            ("optimizer", name),
-                            ("teacher_rank", cell["teacher_rank"]),
-                            ("log10_init_scale", scale),
-                            ("seed", seed),
-                        )
-                    ]
-                )
-            ].to_dict("records")
+            of = rows.loc[name, cell["teacher_rank"], scale, seed]
             first, last = steps[0][2], steps[-1][2]
             assert of["square_change_KQ"] == pytest.approx(
                 square_change(first, last, "W_K", "W_Q"), rel=1e-4

@@ -110,6 +110,11 @@ LINES = {
 """,
     "figure-10": """
 0 50  3 7 | 0 50  1 5 | 0 50  2 6 | 0 50  0 4
+0  6 | 0  5
+0  8 | 0  7
+0  9 | 0  4
+
+
 """,
     "figure-2-size": """
 0 9.25  0 1 | 0 4 4 5 5 9 9 9.25  0 0 0 0 -2 -2 -1 -1 | 0 9.25  0 2 \
@@ -226,7 +231,7 @@ TITLES = {
         "$10^{-1}$: loss\noff by 0.3",
         "$10^{-8}$: loss\noff by 0.002",
     ],
-    "figure-10": ["disturbed at time 41"],
+    "figure-10": [f"disturbed at time {time}" for time in (41, 42, 43, 44)],
     "charges": ["small: d = 2, init scale $10^{-8}$; dashed: Algorithm 1"],
     "decay": ["init scale $10^{-8}$, $\\lambda$ = 0.5"],
     "example-3-2": ["free: d = 2,\n2 layers of 1 head", "", "tied: d = 2,\n1 layer of 2 heads"],

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.files.files import InputError
-from lib.pages.style import MATRIX_COLORS, NULL_COLOR, PERMUTED_COLOR
+from lib.pages.style import BLUE, MATRIX_COLORS, NULL_COLOR, PERMUTED_COLOR
 from tests.stages.made import files, legend, series, table, ticks
 from tests.vision.plot_made import BANDS, CELLS, LINES, OPTIMIZERS, PERMUTED, PLAIN, made
 
@@ -184,6 +184,9 @@ def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(plot):
     what is cut or tried, at the init scale of the rates.
     """
     figures = plot({name: table(text) for name, text in OPTIMIZERS.items()})
+    assert ticks(figures["optimizers"].axes[2].xaxis) == ["SGD", "own"]
+    left = figures["optimizers-truncation"].axes[0]
+    assert [line.get_color() for line in left.lines] == [BLUE, "black"]
     assert {name: [series(axes) for axes in figure.axes] for name, figure in figures.items()} == {
         "optimizers": [
             [],
