@@ -12,8 +12,6 @@ import torch
 from lib.gradual_rank.decay import (
     Decayed,
     balance,
-    halves_flow,
-    log_halves,
     rest_error,
     ridge_error,
     spectral_rest,
@@ -58,13 +56,6 @@ def test_each_product_alone_joins_at_1_over_its_slope_less_the_decay_and_rests_b
     np.testing.assert_allclose(rows[-1][3], [0.46, -1.96, 0.96, 0, 0], atol=1e-9)
     assert last == math.inf
     assert stages(Quadratic(torch.eye(5, dtype=torch.float64), minimum), 2.01) == ([], math.inf)
-
-
-def log_scale_flow(decay, log_scale):
-    u = np.array([1.0, 0.8, 1.1])
-    start = log_halves(u, np.array([0.2, -0.3, 0.4]), log_scale)
-    loss = Decayed(Quadratic(H, MINIMUM), decay)
-    return start, list(halves_flow(loss, start, 200.0 * -log_scale, rtol=1e-5, atol=1e-4))
 
 
 def test_the_last_plateau_is_the_minimum_with_the_1_norm():

@@ -171,23 +171,28 @@ def values(measures, name):
     return dict(zip(measures[name]["cases"], measures[name]["values"], strict=True))
 
 
-def test_every_table_and_measure_is_that_of_descent_by_automatic_differentiation(run):
-    """One test, as one run descends all."""
-    task = toy()
-    tables, measures = run(CASES)
+KEPT = []  # what one run of the stage wrote
+
+
+@pytest.fixture
+def made(run):
+    """The tables and the measures."""
+    if not KEPT:
+        KEPT.extend(run(CASES))
+    return KEPT
+
+
+def test_full_matrices_descend_and_rise_as_by_automatic_differentiation(made):
+    tables, measures = made
     rises = {}
     for case, seed in ((CASES[0], 0), (CASES[1], 3), (CASES[1], 4)):
-        rises[case[0], seed] = check_full(task["X"][0], tables, case, seed)
+        rises[case[0], seed] = check_full(toy()["X"][0], tables, case, seed)
     check_rises(measures, rises)
-    setup = {
-        "d_model": D,
-        "n_samples": N,
-        "some_batch_size": 3,
-        "all_scale": "1e-1.5",
-    }
-    assert setup.items() <= measures["setup"].items()
-    for seed in (3, 4):
-        check_diagonal(task, tables, measures, seed)
+
+
+def test_statements_name_the_sizes(made):
+    setup = {"d_model": D, "n_samples": N, "some_batch_size": 3, "all_scale": "1e-1.5"}
+    assert setup.items() <= made[1]["setup"].items()
 
 
 def check_full(X, tables, case, seed):
@@ -263,9 +268,9 @@ def forecast(rate):
     return 1.5 * math.log(10) / sigma[0], growth / (2 * math.log(1 + rate * sigma[0]) / rate)
 
 
-def check_diagonal(task, tables, measures, seed):
-    """The activations of Algorithm 1's significant products, in descent and in the made flow."""
-    case = CASES[2]
+@pytest.mark.parametrize("seed", [3, 4])
+def test_significant_products_activate_as_in_descent_and_beside_the_flow(made, seed):
+    (tables, measures), task, case = made, toy(), CASES[2]
     rate, unit = case[6], 0.5 * math.log(10)
     looks = list(followed(task, case, seed))
     losses = rows_of(tables["losses"], "diagonal", seed)
