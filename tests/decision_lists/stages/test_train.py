@@ -120,11 +120,6 @@ def tables(stage, tmp_path):
     return KEPT
 
 
-def powers(n_steps):
-    """0, the powers of two below the last step, and the last."""
-    return [0, *(2**k for k in range(n_steps) if 2**k < n_steps), n_steps]
-
-
 def descent(brute, W, V, rate, moving=(1, 1)):
     """The weights at every step, with their gradients."""
     while True:

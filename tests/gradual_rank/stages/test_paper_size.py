@@ -28,7 +28,6 @@ CASES = [
     ("some", "full", 2, 3, 3, -1.5, 0.9, 90, 6),
     ("diagonal", "diagonal", 2, 3, 3, -0.5, 0.3, 50, 4),
 ]
-NAMES = ("W_K", "W_Q", "W_V", "W_O")
 # Of the one stage table: when what joins with which sign, and all products then.
 STAGES = f"""
 seed       stage time coordinate sign p
