@@ -15,40 +15,25 @@ from tests.stages.made import generator
 Task = dict[str, object]
 
 
-def task(
-    name,
-    group,
-    n_tokens,
-    seq_len,
-    lists,
-    permutation,
-    weights,
-    repeats=False,
-    law="some law",
-    use="none",
-):
+def numbers(text):
+    return [float(word) if "." in word else int(word) for word in text.split()]
+
+
+def task(name, group, n_tokens, seq_len, lists, permutation, weights, repeats=False, **more):
     """A task as a row of the table: classes of sequences have chances in proportion to `weights`,
-    repeated in turn.
+    repeated in turn. What is a text is read number by number, list by list.
     """
-    n_classes = (
-        math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
+    if isinstance(lists, str):
+        lists = [numbers(entries) for entries in lists.split("/")]
+    permutation, weights = (
+        numbers(found) if isinstance(found, str) else found for found in (permutation, weights)
     )
+    n_classes = len(classes(n_tokens, seq_len, repeats))
     weights = list(itertools.islice(itertools.cycle(weights), n_classes))
-    chances = [weight / sum(weights) for weight in weights]
-    names = (
-        "name",
-        "group",
-        "n_tokens",
-        "seq_len",
-        "repeats",
-        "lists",
-        "permutation",
-        "probability",
-        "law",
-        "use",
-    )
-    values = (name, group, n_tokens, seq_len, repeats, lists, permutation, chances, law, use)
-    return dict(zip(names, values, strict=True))
+    about = {"name": name, "group": group, "n_tokens": n_tokens, "seq_len": seq_len}
+    about |= {"repeats": repeats, "lists": lists, "permutation": permutation}
+    about["probability"] = [weight / sum(weights) for weight in weights]
+    return {**about, "law": "some law", "use": "none"} | more
 
 
 def ordered(lists):
@@ -87,35 +72,17 @@ class Brute:
     """
 
     def __init__(self, task):
-        self.L, self.n, self.lists, self.pi = (
-            task["n_tokens"],
-            task["seq_len"],
-            task["lists"],
-            task["permutation"],
-        )
+        self.L, self.n, self.lists = task["n_tokens"], task["seq_len"], task["lists"]
+        self.pi = task["permutation"]
         found = []
-        for tokens, chance in zip(
-            classes(self.L, self.n, task["repeats"]),
-            [float(p) for p in task["probability"]],
-            strict=True,
-        ):
-            for a in sorted(set(tokens)):
-                place = next(i for i, b in enumerate(self.lists[a]) if b in tokens)
+        every = classes(self.L, self.n, task["repeats"])
+        for tokens, chance in zip(every, task["probability"], strict=True):
+            for a in sorted(set(tokens)) if chance > 0 else ():
+                place, star = next((i, b) for i, b in enumerate(self.lists[a], 1) if b in tokens)
                 counts = [float(tokens.count(b)) for b in range(self.L)]
-                if chance > 0:
-                    found.append(
-                        (
-                            counts,
-                            a,
-                            self.lists[a][place],
-                            place + 1,
-                            chance * tokens.count(a) / self.n,
-                        )
-                    )
+                found.append((counts, a, star, place, float(chance) * tokens.count(a) / self.n))
         counts, query, star, place, weight = zip(*found, strict=True)
-        self.counts, self.weight = (
-            torch.tensor(each, dtype=torch.float64) for each in (counts, weight)
-        )
+        self.counts, self.weight = (torch.tensor(x, dtype=torch.float64) for x in (counts, weight))
         self.query, self.star, self.place = (torch.tensor(each) for each in (query, star, place))
         self.label = torch.tensor(self.pi)[self.star]
         self.every = torch.arange(len(found))

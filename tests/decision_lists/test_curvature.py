@@ -16,25 +16,6 @@ def test_the_largest_eigenvalue_of_a_symmetric_matrix(n):
     assert largest_eigenpair(lambda x: A @ x, start, n)[0] == pytest.approx(wanted, rel=2e-6)
 
 
-def test_it_is_the_algebraically_largest():
-    A = torch.diag(torch.tensor([-10.0, 1.0, 3.0], dtype=torch.float64))
-    start = torch.ones(3, dtype=torch.float64)
-    assert largest_eigenpair(lambda x: A @ x, start, 3)[0] == pytest.approx(3)
-
-
-def test_fewer_iterations_never_exceed_it_and_come_near():
-    draw = torch.Generator().manual_seed(0)
-    Q = torch.linalg.qr(torch.randn(200, 200, generator=draw, dtype=torch.float64)).Q
-    values = torch.linspace(-1, 1, 200, dtype=torch.float64)
-    values[-1] = 5.0
-    A = Q @ torch.diag(values) @ Q.T
-    start = torch.randn(200, generator=draw, dtype=torch.float64)
-    found = [largest_eigenpair(lambda x: A @ x, start, k)[0] for k in (2, 5, 10)]
-    assert found == sorted(found)
-    assert found[-1] <= 5 + 1e-9
-    assert found[-1] == pytest.approx(5, abs=1e-5)
-
-
 def test_an_invariant_space_ends_it():
     A = torch.diag(torch.tensor([2.0, 1.0, 1.0], dtype=torch.float64))
     start = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
@@ -56,22 +37,3 @@ def test_the_largest_curvature_is_found_from_a_gradient_that_misses_it():
     start = torch.tensor([2 / 3, 0.6 + 1 / 3, 0.8 + 2 / 3], dtype=torch.float64)  # as much of both
     one_step = float(start @ A @ start / (start @ start))
     assert largest_curvature(lambda x: A @ x, gradient, draw, 1)[0] == pytest.approx(one_step)
-
-
-def test_a_value_far_below_what_is_known_need_not_be_exact():
-    draw = torch.Generator().manual_seed(0)
-    A = torch.randn(80, 80, generator=draw, dtype=torch.float64)
-    A = A @ A.T
-    start, used = torch.randn(80, generator=draw, dtype=torch.float64), []
-
-    def apply(x):
-        used[-1] += 1
-        return A @ x
-
-    wanted = float(torch.linalg.eigvalsh(A)[-1])
-    for known in (0.0, wanted, 10 * wanted):
-        used.append(0)
-        assert largest_eigenpair(apply, start, 80, known)[0] == pytest.approx(
-            wanted, rel=0.01 if known > wanted else 1e-4
-        )
-    assert used[2] < used[0] == used[1] < 80

@@ -105,19 +105,6 @@ def test_the_largest_between_two_points_is_found_where_both_ends_are_low():
     assert len(calls) < 60
 
 
-def test_there_is_no_look_between_ends_far_below_what_is_known():
-    calls = []
-    assert largest_between(lambda share, _: calls.append(share) or 2.0, 1.0, 100.0, 1e-3) == (
-        2.0,
-        2.0,
-    )
-    assert calls == [1.0]
-
-
-def test_a_descent_ends_after_as_many_steps_as_it_may_take():
-    assert descend(lambda *_: 1000.0, max_steps=7).steps[-1].number == 7
-
-
 def test_steps_that_descend_less_than_the_lemma_says_are_failures():
     start = {"w": torch.ones(1, dtype=torch.float64)}
     batches = [(torch.zeros(1, dtype=torch.float64),)] * 4

@@ -37,20 +37,6 @@ def test_the_least_first_loss_leaves_an_empty_interval_and_any_larger_one_does_n
     assert least_share(28, 2) > 1
 
 
-def test_descent_with_the_steps_of_v_apart_is_gradient_descent():
-    loss = PopulationLoss.of(TASK)
-    V = 5 * TASK.label_matrix + 0.25
-    weights = {"W": torch.zeros_like(V), "V": V}
-    for at in islice(descent_beside(loss, V, 0.5), 6):
-        torch.testing.assert_close(at.W, weights["W"], rtol=0, atol=1e-14)
-        torch.testing.assert_close(at.V, weights["V"], rtol=0, atol=1e-14)
-        torch.testing.assert_close(at.moved, at.V - V, rtol=0, atol=1e-14)
-        _, gradients = loss(weights)
-        torch.testing.assert_close(at.step, -0.5 * gradients["V"], rtol=0, atol=1e-14)
-        weights = {name: weights[name] - 0.5 * gradients[name] for name in weights}
-    assert at.number == 5
-
-
 def test_steps_below_the_last_place_of_v_are_summed_up():
     loss = PopulationLoss.of(TASK)
     center = 2.0**40 * TASK.label_matrix

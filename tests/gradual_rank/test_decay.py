@@ -8,29 +8,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import solve_ivp
 
 from lib.gradual_rank.decay import (
     Decayed,
     balance,
-    decayed_descent,
-    decayed_rise,
-    first_rise,
-    first_rises,
-    halves_flow,
-    log_halves,
     rest_error,
     ridge_error,
     spectral_rest,
-    whole,
 )
-from lib.gradual_rank.diagonal_heads import DiagonalHead, Quadratic, diagonal_head
-from lib.gradual_rank.full_heads import SharedTokensHead, gaussian_factors, output
-from lib.gradual_rank.full_heads import first_rise as first_rise_of_matrices
+from lib.gradual_rank.diagonal_heads import Quadratic
 from lib.gradual_rank.greedy import greedy
 
 NUMBERS = {"kick": 1e-5, "stationary": 1e-5, "rtol": 1e-5, "atol": 1e-4}
-FINE = {"rtol": 1e-7, "atol": 1e-7}
 H = torch.tensor([[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], dtype=torch.float64)
 MINIMUM = torch.tensor([1, 0.8, -0.2], dtype=torch.float64)
 LAMBDA = 0.04
@@ -50,54 +39,6 @@ def stages(loss, decay, at_most=20):
     return rows, found[-1].next_time
 
 
-def small_head(seed=3, n=20, d=2):
-    draw = torch.Generator().manual_seed(seed)
-    X = torch.randn(n, 4, d, generator=draw, dtype=torch.float64)
-    teacher, u, v = torch.randn(3, 2 * d, generator=draw, dtype=torch.float64)
-    return DiagonalHead(X, diagonal_head(X, teacher)), u.numpy(), v.numpy()
-
-
-def test_the_loss_of_halves_is_that_of_u_and_v_with_decay_and_so_are_its_derivatives():
-    loss, u, v = small_head()
-    q = torch.from_numpy(np.exp(log_halves(u, v, math.log(0.7)))).requires_grad_()
-    halved = Decayed(loss, LAMBDA)
-    a, b = 0.7 * torch.from_numpy(u), 0.7 * torch.from_numpy(v)
-    wanted = loss.value(a * b) + LAMBDA / 2 * (a.square().sum() + b.square().sum())
-    torch.testing.assert_close(halved.value(q), wanted)
-    torch.testing.assert_close(whole(q).detach(), a * b)
-    slope = torch.autograd.functional.jacobian(halved.value, q)
-    torch.testing.assert_close(halved.gradient(q.detach()), -slope)
-    support = torch.tensor([1, 4, 6])
-    whole_hessian = torch.autograd.functional.hessian(halved.value, q)
-    found = halved.hessian(q.detach(), support)
-    torch.testing.assert_close(found, whole_hessian[:, support])
-
-
-def test_the_flow_of_halves_is_that_of_u_and_v_under_decay():
-    loss, u, v = small_head()
-    n = len(u)
-
-    def velocity(_, w):
-        a, b = w[:n], w[n:]
-        g = loss.gradient(torch.from_numpy(a * b)).numpy()
-        return np.concatenate([b * g - LAMBDA * a, a * g - LAMBDA * b])
-
-    start = 1e-2 * np.concatenate([u, v])
-    times = [20.0, 60.0, 150.0]
-    wanted = solve_ivp(velocity, (0, 150), start, "DOP853", times, rtol=1e-10, atol=1e-14).y
-    begin = log_halves(u, v, math.log(1e-2))
-    steps = list(halves_flow(Decayed(loss, LAMBDA), begin, 150.0, **FINE))
-    for time, w in zip(times, wanted.T, strict=True):
-        step = next(one for one in steps if one.time >= time)
-        x = step.path(time)
-        np.testing.assert_allclose(x, log_halves(w[:n], w[n:], 0), rtol=1e-4, atol=1e-3)
-        # |u² − v²| shrinks by e^(−2 λ t), exactly
-        np.testing.assert_allclose(
-            x[:n] + x[n:], begin[:n] + begin[n:] - 4 * LAMBDA * time, atol=1e-3
-        )
-    assert np.abs(wanted[:n, -1] * wanted[n:, -1]).max() > 0.1
-
-
 def test_without_decay_the_stages_of_halves_are_those_of_products():
     plain = list(itertools.islice(greedy(Quadratic(H, MINIMUM), 3, **NUMBERS), 20))
     rows, last = stages(Quadratic(H, MINIMUM), 0.0)
@@ -115,44 +56,6 @@ def test_each_product_alone_joins_at_1_over_its_slope_less_the_decay_and_rests_b
     np.testing.assert_allclose(rows[-1][3], [0.46, -1.96, 0.96, 0, 0], atol=1e-9)
     assert last == math.inf
     assert stages(Quadratic(torch.eye(5, dtype=torch.float64), minimum), 2.01) == ([], math.inf)
-
-
-def test_what_waits_below_the_decay_gathers_a_debt_without_a_floor():
-    """The second product has no slope until the first is learned, as the keys of a head."""
-    coupled = torch.tensor([[1, -0.5], [-0.5, 1]], dtype=torch.float64)
-    minimum = torch.linalg.solve(coupled, torch.tensor([1, 0], dtype=torch.float64))
-    rows, _ = stages(Quadratic(coupled, minimum), 0.3)
-    first = 1 / 0.7
-    slope = 0.5 * 0.7  # on the first plateau, p = (.7, 0)
-    assert [row[:2] for row in rows] == [(0, 1), (1, 1)]
-    assert rows[0][2] == pytest.approx(first)
-    assert rows[1][2] == pytest.approx(first + (1 + 0.3 * first) / (slope - 0.3))
-    without = stages(Quadratic(coupled, minimum), 0.0)[0]
-    assert without[1][2] == pytest.approx(1 + 1 / 0.5)
-
-
-@pytest.mark.parametrize(("decay", "joins"), [(0.005, 4), (0.02, 3)])
-def test_a_product_that_left_comes_back_late_or_never(decay, joins):
-    """At rest with the others, p = (.87 − λ, .67 − λ, 0), the third has g = 1.3 λ − .031."""
-    rows, last = stages(Quadratic(H, MINIMUM), decay)
-    assert [row[:2] for row in rows] == [(2, 1), (0, 1), (1, 1), (2, -1)][:joins]
-    assert last == math.inf
-    if joins == 4:
-        x, steps = log_scale_flow(decay, -700.0)
-        rises = first_rises(steps, 1e-2, 6) / 700
-        assert len(x) == 6
-        np.testing.assert_allclose(rises[[2, 0, 1, 5]], [row[2] for row in rows], rtol=0.02)
-        plain = stages(Quadratic(H, MINIMUM), 0.0)[0]
-        assert rows[3][2] > 1.5 * plain[3][2]
-    else:
-        np.testing.assert_allclose(rows[-1][3], [0.85, 0.65, 0], atol=1e-9)
-
-
-def log_scale_flow(decay, log_scale):
-    u = np.array([1.0, 0.8, 1.1])
-    start = log_halves(u, np.array([0.2, -0.3, 0.4]), log_scale)
-    loss = Decayed(Quadratic(H, MINIMUM), decay)
-    return start, list(halves_flow(loss, start, 200.0 * -log_scale, rtol=1e-5, atol=1e-4))
 
 
 def test_the_last_plateau_is_the_minimum_with_the_1_norm():
@@ -176,60 +79,6 @@ def test_the_last_plateau_is_the_minimum_with_the_1_norm():
     assert rest_error(1.5 * g, p, decay) == pytest.approx(0.5)
     assert ridge_error(decay * p, p, decay) == 0
     assert ridge_error(g, p, decay) == pytest.approx(np.abs(g / decay - p).max())
-
-
-def test_the_first_rise_is_that_of_the_half_that_is_there_first():
-    start = np.log([1e-8, 1e-6, 1e-9, 1e-8])
-    g = np.array([0.2, 0.1, -0.3, 0.0])
-    waits = [math.log(1e6) / 0.4, math.log(1e4) / 0.2]
-    assert first_rise(g, start, 1e-2) == pytest.approx(min(waits))
-    assert first_rise(-np.abs(g), start, 1e-2) == math.inf
-
-
-def trainings(shares):
-    seeds = [0, 1]
-    X = torch.randn(2, 8, 3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    teacher = gaussian_factors(3, seeds, "teacher")
-    Y = output(X, *(teacher[0] @ teacher[1].mT))[:, None].expand(-1, len(shares), -1, -1, -1)
-    start = 1e-3 * gaussian_factors(3, seeds, "start")[:, :, :, None]
-    return SharedTokensHead(X, Y), X, Y, start.expand(-1, -1, -1, len(shares), -1, -1)
-
-
-def test_descent_with_decay_is_that_of_torch():
-    shares = (0.0, 0.1, 0.5)
-    head, X, Y, start = trainings(shares)
-    decays = torch.tensor([shares, shares], dtype=torch.float64)
-    steps = itertools.islice(decayed_descent(head, start, 0.3, decays), 31)
-    *_, last = steps
-    for i, j in np.ndindex(2, 3):
-        W = [w[i, j].clone().requires_grad_() for w in start.flatten(0, 1)]
-        sgd = torch.optim.SGD(W, lr=0.3, weight_decay=shares[j])
-        for _ in range(30):
-            sgd.zero_grad()
-            W_K, W_V, W_Q, W_O = W
-            (output(X[i], W_K @ W_Q.mT, W_V @ W_O.mT) - Y[i, j]).square().mean().backward()
-            sgd.step()
-        for found, wanted in zip(last.weights["factors"].flatten(0, 1), W, strict=True):
-            torch.testing.assert_close(found[i, j], wanted.detach())
-
-
-def test_the_forecast_of_full_matrices_is_the_rise_under_decay():
-    shares = (0.0, 0.3, 0.6, 1.5)
-    head, _, _, start = trainings(shares)
-    zero = torch.zeros_like(start[0, 0])
-    G = head.loss_and_gradients(zero, zero)[2]
-    sigma = torch.linalg.matrix_norm(G, 2)
-    decays = torch.tensor(shares, dtype=torch.float64) * sigma
-    forecast = first_rise_of_matrices(G, *start[:, 1], 0.0, 1e-3, 0.3)
-    found = decayed_rise(forecast, sigma, decays, 0.3)
-    assert torch.isinf(found[:, -1]).all()
-    for step in itertools.islice(decayed_descent(head, start, 0.3, decays), 2000):
-        P, Q = step.weights["factors"][:, 1]
-        risen = torch.linalg.matrix_norm(P @ Q.mT, 2) >= 1e-3
-        late = step.number * 0.3 - found
-        assert not risen[late < -0.02 * found].any()
-        assert risen[late > 0.02 * found].all()
-    assert (found[:, :3] * 1.02 < 2000 * 0.3).all()
 
 
 def test_a_product_at_rest_has_the_gradient_of_the_nuclear_norm_and_balanced_factors():

@@ -26,39 +26,6 @@ def stages(loss, size, at_most=50):
     return list(itertools.islice(greedy(loss, size, **NUMBERS), at_most))
 
 
-def test_the_stages_of_the_quadratic_are_those_worked_out_by_hand():
-    found = stages(Quadratic(H, MINIMUM), 3)
-    assert [stage.k for stage in found] == [0, 1, 2, 3, 4]
-    assert [(stage.coordinate, stage.sign) for stage in found] == [
-        (-1, 0),
-        (2, 1),
-        (0, 1),
-        (1, 1),
-        (2, -1),
-    ]
-    assert [stage.dropped for stage in found] == [(), (), (), (2,), ()]
-    plateaus = [
-        (0, 0, 0),
-        (0, 0, 0.97),
-        (0.23950 / 0.5775, 0, 0.4045 / 0.5775),
-        (0.87, 0.67, 0),
-        (1, 0.8, -0.2),
-    ]
-    np.testing.assert_allclose([stage.p for stage in found], plateaus, rtol=1e-9, atol=1e-12)
-    times = [stage.time for stage in found]
-    np.testing.assert_allclose(times, [0, 1.0309, 1.4614, 2.8226, 67.3387], atol=1e-4)
-    assert [stage.next_time for stage in found] == [*times[1:], math.inf]
-    assert all(stage.residual < 1e-10 for stage in found)
-    assert all(np.array_equal(stage.support, stage.p != 0) for stage in found)
-
-
-def test_the_first_activation_is_that_of_the_largest_slope_and_the_gap_that_to_the_second():
-    first = stages(Quadratic(H, MINIMUM), 3)[0]
-    g = np.sort((H @ MINIMUM).abs().numpy())[::-1]
-    assert first.next_time == pytest.approx(1 / g[0], rel=1e-12)
-    assert first.gap == pytest.approx(1 / g[1] - 1 / g[0], rel=1e-12)
-
-
 def test_a_separable_quadratic_learns_one_coordinate_after_another_each_at_1_over_its_slope():
     minimum = torch.tensor([0.5, -2, 1, 0], dtype=torch.float64)
     found = stages(Quadratic(torch.eye(4, dtype=torch.float64), minimum), 4)
@@ -69,11 +36,6 @@ def test_a_separable_quadratic_learns_one_coordinate_after_another_each_at_1_ove
     ]
     assert found[-1].next_time == math.inf
     np.testing.assert_allclose(found[-1].p, minimum, rtol=1e-9)
-
-
-def test_where_nothing_moves_there_is_the_start_alone():
-    [only] = stages(Quadratic(H, torch.zeros(3, dtype=torch.float64)), 3)
-    assert (only.time, only.next_time, only.gap, only.residual) == (0, math.inf, math.inf, 0)
 
 
 def test_the_sign_of_the_gradient_matters():
@@ -118,14 +80,6 @@ def test_a_head_learns_its_teacher_one_product_a_stage_values_first():
         assert after.residual < 1e-6
     assert found[-1].next_time == math.inf or len(found) == 50
     np.testing.assert_allclose(found[6].p, teacher, rtol=1e-6)
-
-
-def test_a_newcomer_that_leaves_at_once_is_reported(monkeypatch):
-    monkeypatch.setattr("lib.gradual_rank.greedy._settle", lambda loss, p, *_: np.zeros_like(p))
-    with pytest.warns(
-        UserWarning, match="stage 1: coordinate 2 left the support in the stage it joined"
-    ):
-        stages(Quadratic(H, MINIMUM), 3, at_most=2)
 
 
 def transformer():

@@ -8,10 +8,7 @@ import torch
 
 from lib.gradual_rank.diagonal_heads import Quadratic
 from lib.gradual_rank.sign_flow import (
-    changes_of_sign,
     first_change,
-    first_ray,
-    ray_error,
     sign_flow,
 )
 
@@ -51,17 +48,6 @@ def test_without_coupling_each_product_rises_as_tau_squared_and_rests_at_its_min
     assert first_change(loss, 0.4) == (math.inf, -1)
 
 
-def test_a_coordinate_without_gradient_at_zero_follows_what_the_others_make():
-    loss = Quadratic(
-        torch.tensor([[1.0, -0.5], [-0.5, 1.0]]),
-        torch.linalg.solve(torch.tensor([[1.0, -0.5], [-0.5, 1.0]]), torch.tensor([1.0, 0.0])),
-    )
-    s, g = first_ray(loss)
-    assert s.tolist() == [1, -1] or s.tolist() == [1, 1]
-    assert s[1] == np.sign(g[1])
-    assert g[1] == pytest.approx(0.5 * 1e-8, rel=1e-3)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_the_flow_is_the_limit_of_small_steps(seed):
     loss, end = quadratic(seed), 2.0
@@ -89,25 +75,3 @@ def test_these_cases_have_every_kind_of_event():
         for event in piece.events
     }
     assert kinds == {"slides", "turns", "leaves", "passes"}
-
-
-def test_a_change_of_sign_is_the_first_fall_through_zero_on_a_line():
-    times = np.array([0.0, 1.0, 3.0, 4.0])
-    values = np.array(
-        [
-            [1.0, -1.0, 2.0, 0.0],
-            [0.5, 1.0, -2.0, 1.0],
-            [-0.5, 1.0, 1.0, 1.0],
-            [-1.0, 2.0, -1.0, 3.0],
-        ]
-    )
-    assert changes_of_sign(times, values).tolist() == [2.0, math.inf, 0.5, math.inf]
-
-
-def test_the_error_of_the_ray_is_the_largest_between_its_start_and_the_first_change():
-    times = np.array([0.001, 0.01, 0.1, 0.2, 0.3])
-    roots = times[:, None] * np.array(
-        [[9.0, 9.0], [1.02, 1.0], [1.0, 0.97], [1.0, 1.0], [9.0, 1.0]]
-    )
-    assert ray_error(times, np.array([1, -1]) * roots**2, 0.3) == pytest.approx(0.03)
-    assert math.isnan(ray_error(times, roots, 0.005))

@@ -7,12 +7,19 @@ all that it wrote with a reference of its own: brute force, autograd, or a table
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pytest
 import torch
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -26,6 +33,89 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
     """
     digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") // 2)
+
+
+def table(text: str) -> pd.DataFrame:
+    """The table that a text shows: the names of its columns, then a line for every row.
+
+    Cells stand between spaces, or in quotes; `-` is nothing, and commas separate the numbers of an
+    array.
+    """
+    columns, *rows = (shlex.split(line, comments=True) for line in text.strip().splitlines())
+    return pd.DataFrame([[_cell(word) for word in row] for row in rows], columns=columns)
+
+
+def _cell(word: str) -> Any:
+    if word in ("True", "False"):
+        return word == "True"
+    for kind in (int, float, _array):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return math.nan if word == "-" else word
+
+
+def _array(word: str) -> np.ndarray:
+    if "," not in word:
+        raise ValueError(word)
+    return np.array([float(number) for number in word.split(",") if number])
+
+
+def worked_out(text: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Measures by hand, a line each: the name, an @ with its scale, its cases with their values.
+
+    A dash is what is infinite or not a number.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for line in text.strip().splitlines():
+        name, *cases = line.split(" | ")
+        values = dict(case.rsplit(": ", 1) for case in cases)
+        name, _, scale = name.partition(" @ ")
+        found.setdefault(name, {})[scale] = {
+            case: None if value == "-" else pytest.approx(float(value), rel=2e-5, abs=1e-9)
+            for case, value in values.items()
+        }
+    return found
+
+
+def read_measures(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
+    """The setup, and the measures as `worked_out` has them, of a stage that wrote both there."""
+    measures = json.loads((folder / "measures.json").read_text(encoding="utf-8"))
+    setup = measures.pop("setup")
+    scaled = {name: {"": one} if "cases" in one else one for name, one in measures.items()}
+    return setup, {
+        name: {
+            scale: dict(zip(one["cases"], one["values"], strict=True))
+            for scale, one in by_scale.items()
+        }
+        for name, by_scale in scaled.items()
+    }
+
+
+def series(axes: Axes) -> list[str]:
+    """The lines of a panel that hold points, each as a text: every x, then every y, to four
+    digits.
+    """
+    return [
+        f"{_digits(x)}  {_digits(y)}" for x, y in (line.get_data() for line in axes.lines) if len(x)
+    ]
+
+
+def _digits(numbers: Iterable[float]) -> str:
+    return " ".join(f"{float(number) + 0:.4g}" for number in numbers)
+
+
+def legend(of: Axes | Figure) -> list[str]:
+    """The texts of the legend of a panel, or of a figure."""
+    found = of.legends[0] if isinstance(of, Figure) else of.get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+def ticks(axis: Axis) -> list[str]:
+    """The labels along an axis."""
+    return [label.get_text() for label in axis.get_ticklabels()]
 
 
 def write_run(

@@ -5,7 +5,6 @@ import hashlib
 import io
 import pickle
 import tarfile
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -96,33 +95,6 @@ def test_the_official_sizes_are_those_of_the_papers():
         assert sum(batch.n_images for batch in official.test) == 10_000
 
 
-def test_images_and_labels_come_in_the_official_order(folder):
-    arrays = read_cifar(folder, "cifar10")
-    assert sorted(arrays) == ["test_images", "test_labels", "train_images", "train_labels"]
-    np.testing.assert_array_equal(arrays["train_images"], np.concatenate(IMAGES[:2]))
-    np.testing.assert_array_equal(arrays["test_images"], IMAGES[2])
-    assert arrays["train_labels"].tolist() == LABELS[0] + LABELS[1]
-    assert arrays["test_labels"].tolist() == LABELS[2]
-    assert arrays["train_labels"].dtype == np.int64
-
-
-def test_the_fine_labels_are_those_read_of_cifar100():
-    content = official_pickle(IMAGES[0], [99, 0, 42], b"fine_labels")
-    _, labels = parse_batch(content, OFFICIAL["cifar100"], 3, "here")
-    assert labels.tolist() == [99, 0, 42]
-
-
-def test_the_reader_agrees_with_numpys_own_unpickling():
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # some numpy versions grumble at the names and numbers of old ones
-        batch = pickle.loads(FILES["data_batch_1"], encoding="bytes")
-    images, labels = parse(FILES["data_batch_1"])
-    assert np.array_equal(images.reshape(3, 3072), batch[b"data"])
-    assert labels.tolist() == batch[b"labels"]
-
-
 def test_a_missing_file_is_named(folder):
     (folder / "test_batch").unlink()
     with pytest.raises(ValueError, match=r"wanted the official test_batch, got: .*No such file"):
@@ -139,25 +111,11 @@ def test_a_truncated_file_is_told_by_its_length(folder, length):
         read_cifar(folder, "cifar10")
 
 
-def test_a_longer_file_is_refused(folder):
-    (folder / "test_batch").write_bytes(FILES["test_batch"] + b"x")
-    with pytest.raises(ValueError, match="got more bytes: another file"):
-        read_cifar(folder, "cifar10")
-
-
 def test_a_single_altered_byte_is_noticed(folder):
     content = bytearray(FILES["data_batch_1"])
     content[1000] ^= 1
     (folder / "data_batch_1").write_bytes(content)
     with pytest.raises(ValueError, match=r"got as many bytes with MD5 .*: an altered file"):
-        read_cifar(folder, "cifar10")
-
-
-def test_swapped_files_are_called_by_their_names(folder):
-    (folder / "data_batch_1").write_bytes(FILES["data_batch_2"])
-    with pytest.raises(
-        ValueError, match=r"wanted the official data_batch_1 .* got the official data_batch_2 under"
-    ):
         read_cifar(folder, "cifar10")
 
 
@@ -183,18 +141,6 @@ def test_what_is_not_a_batch_is_refused(content):
         ValueError, match="here: wanted a pickled batch of 3 images with labels, got: "
     ):
         parse(content)
-
-
-def test_a_batch_cut_anywhere_is_refused():
-    content = FILES["data_batch_1"]
-    ends = [
-        *range(200),
-        *range(200, len(content) - 100, 997),
-        *range(len(content) - 100, len(content)),
-    ]
-    for end in ends:
-        with pytest.raises(ValueError, match="here: wanted a pickled batch"):
-            parse(content[:end])
 
 
 class Reduced:
@@ -246,21 +192,6 @@ def test_a_hostile_pickle_is_refused_and_not_run(name, tmp_path):
     with pytest.raises(ValueError, match="here: wanted a pickled batch"):
         parse(hostile(mark)[name])
     assert not mark.exists()
-
-
-def test_the_hostile_pickles_are_hostile(tmp_path):
-    mark = tmp_path / "mark"
-    pickles = hostile(mark)
-    for name in (
-        "os.system, protocol 2",
-        "builtins.eval",
-        "builtins.exec of Python 2",
-        "inst",
-        "obj",
-    ):
-        pickle.loads(pickles[name])
-        assert mark.exists(), name
-        mark.unlink()
 
 
 def test_a_forbidden_name_is_named():

@@ -2,7 +2,6 @@
 
 import gzip
 
-import numpy as np
 import pytest
 
 from lib.vision.digits import digits_file, read_digits
@@ -27,36 +26,6 @@ def test_the_digits_are_1797_small_grey_images_of_ten_classes(digits):
     assert digits["test_labels"].shape == (360,)
     assert set(digits["train_labels"]) == set(digits["test_labels"]) == set(range(10))
     assert 0 == digits["train_images"].min() < digits["train_images"].max() == 16
-
-
-def test_no_digit_is_lost_and_none_changes_its_label(digits):
-    from sklearn.datasets import load_digits
-
-    def rows(images, labels):
-        return (
-            np.column_stack([np.asarray(images).reshape(-1, 64), np.asarray(labels)])
-            .astype(int)
-            .tolist()
-        )
-
-    found = rows(digits["train_images"], digits["train_labels"]) + rows(
-        digits["test_images"], digits["test_labels"]
-    )
-    bunch = load_digits()
-    assert sorted(found) == sorted(rows(bunch["images"], bunch["target"]))
-
-
-def test_the_digits_are_split_class_by_class(digits):
-    test = np.bincount(digits["test_labels"])
-    train = np.bincount(digits["train_labels"])
-    assert np.abs(test - (train + test) * 360 / 1797).max() < 1
-
-
-def test_a_seed_splits_the_digits_always_alike_and_another_otherwise(folder, digits):
-    again, other = read_digits(folder, 360, 0), read_digits(folder, 360, 1)
-    assert np.array_equal(again["test_images"], digits["test_images"])
-    assert np.array_equal(again["train_labels"], digits["train_labels"])
-    assert not np.array_equal(other["test_images"], digits["test_images"])
 
 
 @pytest.mark.filterwarnings("ignore:loadtxt. input contained no data")

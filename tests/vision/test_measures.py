@@ -8,14 +8,9 @@ from lib.vision.measures import (
     PERMUTED,
     against_nulls,
     apart,
-    at_loss,
-    between,
     by_optimizer,
-    cuts,
     derived,
     finals,
-    gaussian_singular_values,
-    growth_through_training,
     growth_with_init_scale,
     named,
     of_optimizers,
@@ -31,7 +26,6 @@ TRAININGS = {
     (1.0, "none"): ([np.nan, 2.0, 0.5, 0.25, 0.125], [0, 2, 4, 6, 8]),
     (1.0, PERMUTED): ([np.nan, 2.0, 1.5, 1.0, 0.5], [0, 3, 3, 3, 3]),
 }
-AT = ["init_scale", "seed"]
 
 
 @pytest.fixture
@@ -63,130 +57,6 @@ def tables():
 def value(series, scale):
     [found] = series.xs(scale, level="init_scale")
     return found
-
-
-def test_a_value_at_a_loss_lies_on_the_line_between_two_steps():
-    losses, values = np.array([np.nan, 2.0, 1.0, 3.0, 0.5]), np.array([9.0, 10, 20, 30, 40])
-    assert at_loss(losses, values, 1.25) == pytest.approx(17.5)
-    assert at_loss(losses, values, 1.0) == 20  # where it first comes down to it
-    assert at_loss(losses[1:], values[1:], 2.5) == 10  # it begins below
-    assert np.isnan(at_loss(losses, values, 0.4))
-
-
-def test_growth_compares_the_last_third_of_the_steps_with_the_first_without_step_0():
-    steps = np.array([0.0, 1, 3, 4, 6, 7, 9])
-    ranks = np.array(
-        [100.0, 1, 3, 50, 50, 5, 7]
-    )  # 6 is no step of the last third, 3 is one of the first
-    assert growth_through_training(steps, np.stack([ranks, 2 * ranks + 2])).tolist() == [
-        3.0,
-        14 / 6,
-    ]
-
-
-def test_gaussian_spectra_have_their_norm_and_the_rank_of_no_structure():
-    found = gaussian_singular_values(np.array([1.0, 7.0]), 200, np.random.default_rng(0))
-    np.testing.assert_allclose((found**2).sum(1), [1, 49])
-    stable = (found**2).sum(1) / found[:, 0] ** 2
-    np.testing.assert_allclose(
-        stable, 200 / 4, rtol=0.1
-    )  # the largest is 2 √n, of n entries of size 1
-    assert (np.diff(found) <= 0).all()
-
-
-def test_both_labels_are_compared_where_both_have_come_down_to_one_loss(tables):
-    equal = tables["equal_loss"].set_index(["matrix", *AT])
-    kq, vo = equal.loc[("W_KQ", 0.5, 0)], equal.loc[("W_VO", 1.0, 0)]
-    assert kq["train_loss"] == 1.25  # to which permuted labels come down at the end
-    assert (kq["learned"], kq["permuted"]) == (1.75, 6)
-    assert vo["train_loss"] == 0.5
-    assert (vo["learned"], vo["permuted"]) == (8, 6)
-
-
-def test_ranks_and_growth_stand_beside_their_nulls(tables):
-    found = against_nulls(tables)
-    for scale, learned, permuted, first in ((0.5, 4, 6, 1), (1.0, 8, 3, 2)):
-        wanted = {
-            "stable_rank_KQ": learned,
-            "stable_rank_VO": 2 * learned,
-            "stable_rank_KQ_permuted": permuted,
-            "stable_rank_KQ_initial": 99,
-            "stable_rank_VO_initial": 2 * 99,
-            "first_step_over_learned_KQ": first / learned,
-            "gaussian_product_over_learned_VO": 40 / learned,
-        }
-        assert {name: value(found[name], scale) for name in wanted} == pytest.approx(wanted)
-    assert value(found["growth_through_training_KQ"], 0.5) == 4 / 1.5
-    assert value(found["growth_through_training_KQ_permuted"], 0.5) == 6 / 2
-    assert value(found["growth_through_training_KQ_permuted"], 1.0) == 1
-    assert value(found["permuted_over_learned_at_equal_loss_KQ"], 0.5) == 6 / 1.75
-    assert value(found["permuted_over_learned_at_equal_loss_VO"], 1.0) == 6 / 8
-
-
-def test_growth_with_the_init_scale_stands_beside_that_of_the_nulls_and_at_equal_loss(tables):
-    found = growth_with_init_scale(tables)
-    wanted = {"": 8 / 4, "_first_step": 2, "_permuted": 3 / 6}
-    wanted |= {"_at_equal_loss": 6 / 4}  # at .25, to which the smaller scale comes down at the end
-    for matrix in ("KQ", "VO"):
-        growth = {
-            name: value(found[f"growth_with_init_scale_{matrix}{name}"], 1.0) for name in wanted
-        }
-        assert growth == pytest.approx(wanted)
-    assert all(list(series.index.names) == AT for series in found.values())
-    without = {
-        name: table[table["control"] == "none"] if "control" in table else table
-        for name, table in tables.items()
-    }
-    assert "growth_with_init_scale_KQ_permuted" not in growth_with_init_scale(without)
-
-
-def test_growth_is_from_each_scale_to_the_next():
-    by_scale = pd.DataFrame(
-        {0.1: [1.0, 2.0], 0.3: [5.0, 5.0], 1.0: [3.0, 8.0]}, index=pd.Index([0, 1], name="seed")
-    )
-    by_scale.columns.name = "init_scale"
-    assert between(by_scale[[0.1, 1.0]]).to_dict() == {(1.0, 0): 3, (1.0, 1): 4}
-    assert between(by_scale).xs(1.0).tolist() == [0.6, 1.6]
-    assert between(by_scale).xs(0.3).tolist() == [5, 2.5]
-    assert between(by_scale[[1.0]]).empty
-
-
-def test_final_scores_are_those_of_the_last_step(tables):
-    found = finals(tables["training"])
-    assert value(found["train_loss"], 0.5) == 0.25
-    assert value(found["train_loss_permuted"], 1.0) == 0.5
-    assert value(found["test_accuracy"], 1.0) == 0.9
-
-
-def test_cuts_are_judged_by_a_point_of_accuracy():
-    plain = {"control": "none", "init_scale": 1.0, "seed": 3}
-    accuracies = {0: 0.2, 1: 0.5, 2: 0.894, 4: 0.9, 8: 0.9}
-    truncate = [
-        plain | {"kind": "all", "rank": rank, "test_accuracy": a} for rank, a in accuracies.items()
-    ]
-    truncate += [row | {"kind": "W_Q", "test_accuracy": 0.9} for row in truncate]
-    rates = {
-        "smallest": [0.9, 0.89, 0.85, 0.9],  # what comes back is not counted
-        "random": [0.9, 0.8, 0.5, 0.1],
-        "largest": [0.9, 0.2, 0.1, 0.1],
-    }
-    prune = [
-        plain | {"what": what, "order": order, "rate": rate, "test_accuracy": a - (what == "heads")}
-        for what in ("weights", "heads")
-        for order, values in rates.items()
-        for rate, a in zip((0.0, 0.3, 0.6, 0.9), values, strict=True)
-    ]
-    other = {"control": PERMUTED, "test_accuracy": 0.0}
-    found = cuts(pd.DataFrame(truncate + [row | other for row in truncate]), pd.DataFrame(prune))
-    got = {name: value(series, 1.0) for name, series in found.items()}
-    assert got == pytest.approx(
-        {
-            "rank_within_one_point": 2,
-            "pruning_within_one_point": 0.3,
-            "smallest_first_over_others": 0.885 - 0.575,
-        }
-    )
-    assert cuts(pd.DataFrame(truncate)[:0], pd.DataFrame(prune)) == {}
 
 
 def test_tables_of_single_precision_keep_the_init_scales_that_were_written():

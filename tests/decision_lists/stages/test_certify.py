@@ -15,11 +15,10 @@ from tests.decision_lists.decision_lists_made import (
 from tests.stages.made import files, generator, write_run
 
 SECTION = "decision_lists.certify"
-LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]
-FIRST = task("first", "some", 4, 3, LISTS, PI, WEIGHTS, law="first law")
-SECOND = task(
-    "second", "other", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4], law="second law"
+FIRST = task(
+    "first", "some", 4, 3, "3 1 0 / 2 1 / 2 / 1 3", "2 0 3 1", "5 1 3 2 7 4", law="first law"
 )
+SECOND = task("second", "other", 3, 2, "1 0 / 2 1 / 2", "1 2 0", "1 6 4", law="second law")
 
 
 def noise(name, *shape):
@@ -32,7 +31,7 @@ def write_runs(folder):
     """
     shift = 3 * noise("shift", 1, 4)  # of whole columns, which changes nothing
     alone = [
-        {"W": (factor * ordered(LISTS) + part * noise(str(factor), 4, 4) + shift)[None]}
+        {"W": (factor * ordered(FIRST["lists"]) + part * noise(str(factor), 4, 4) + shift)[None]}
         for factor, part in ((0.5, 0.05), (2.5, 0.3), (0.2, 1))
     ]
     earlier = {name: noise(name, 2, 3, 3) for name in ("W", "V")}

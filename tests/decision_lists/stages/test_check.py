@@ -15,7 +15,7 @@ from tests.stages.made import files, generator
 
 SECTION = "decision_lists.check"
 PARAMS = {"seed": 9, "n_cases": 60, "most_tokens": 5}
-OLD = task("old", "old", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4])
+OLD = task("old", "old", 3, 2, "1 0 / 2 1 / 2", "1 2 0", "1 6 4")
 
 
 CHUNKS = (35, 25)  # a chunk is made to hold 35 cases
@@ -113,10 +113,11 @@ def lemma_1(draw):
             yield {"repeats": one["repeats"], "scale": c, "derivative": derivative, "bound": bound}
 
 
-def test_lemma_1_has_both_its_sides(tables):
+def test_lemma_1_holds_and_has_both_its_sides(tables):
     rows = chunks("lemma 1", lemma_1)
     assert {row["repeats"] for row in rows} == {False, True}
     equal(tables["lemma_1"], rows, rtol=1e-8, atol=1e-10)
+    assert all(row["derivative"] >= row["bound"] * (1 - 1e-12) > 0 for row in rows)
 
 
 def constants(one):
@@ -156,9 +157,10 @@ def lemma_2(draw):
             yield row | {"abstract": L_0 - 6 * epsilon / n}
 
 
-def test_lemma_2_has_both_its_sides(tables):
+def test_lemma_2_holds_and_has_both_its_sides(tables):
     rows = chunks("lemma 2", lemma_2)
     equal(tables["lemma_2"], rows, rtol=1e-7, atol=1e-10)
+    assert all(row["derivative"] >= row["bound"] >= row["abstract"] for row in rows)
 
 
 def test_what_is_written_is_nothing_else(tables):

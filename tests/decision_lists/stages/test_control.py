@@ -14,25 +14,25 @@ FIRST = task(
     "some",
     4,
     2,
-    [[3, 1, 0], [2, 1], [2], [1, 3]],
-    [2, 0, 3, 1],
-    [5, 1, 3, 2, 7, 4],
+    "3 1 0 / 2 1 / 2 / 1 3",
+    "2 0 3 1",
+    "5 1 3 2 7 4",
     use="controls",
 )
-SECOND = task("second", "some", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4], use="controls")
+SECOND = task("second", "some", 3, 2, "1 0 / 2 1 / 2", "1 2 0", "1 6 4", use="controls")
 WIDE = task(
     "wide",
     "wide",
     5,
     3,
-    [[1, 2, 3, 0], [4, 1], [3, 0, 2], [3], [1, 0, 4]],
-    [1, 3, 4, 0, 2],
-    [50, 1, 20, 1, 30, 2, 90, 1, 10, 3],
+    "1 2 3 0 / 4 1 / 3 0 2 / 3 / 1 0 4",
+    "1 3 4 0 2",
+    "50 1 20 1 30 2 90 1 10 3",
     use="controls",
 )
 OTHER = FIRST | {"name": "other", "use": "joint"}
 SECTION = "decision_lists.control"
-PARAMS = {"scale": 20, "learning_rate": 0.1, "n_steps": 6}
+PARAMS = {"scale": 20, "learning_rate": 0.1, "n_steps": 4}
 
 
 def adam(loss, weights, rate, n_steps):
@@ -104,7 +104,7 @@ def test_controls_are_trained_by_adam_and_scored_on_every_sequence(stage, tmp_pa
     stage("decision_lists.control", {SECTION: PARAMS}, SECTION, tasks, tmp_path / "tables")
     rows = []
     for one in (SECOND, WIDE, FIRST):
-        found = controls(one, 20, 0.1, 6)
+        found = controls(one, 20, 0.1, 4)
         rows += [
             {"task": one["name"], "control": name, "accuracy": value}
             for name, value in found.items()

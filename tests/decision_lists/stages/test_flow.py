@@ -14,9 +14,6 @@ from tests.decision_lists.decision_lists_made import classes, of_loss, rarest, t
 from tests.stages.made import files
 
 SECTION, SOLVER = "decision_lists.flow", "decision_lists.solver.flow"
-LISTS = [[3, 1, 0], [2, 1], [2], [1, 3]]
-PI = [2, 0, 3, 1]
-WEIGHTS = [5, 1, 3, 2, 7, 4]
 
 
 def cyclic(L, m):
@@ -30,8 +27,8 @@ LOST = task(
     "far",
     8,
     4,
-    [[1, 2, 3, 0], *([q] for q in range(1, 8))],
-    [1, 2, 3, 4, 5, 6, 7, 0],
+    "1 2 3 0 / 1 / 2 / 3 / 4 / 5 / 6 / 7",
+    "1 2 3 4 5 6 7 0",
     [LOST_CHANCES.get(s, 0) for s in classes(8, 4, False)],
     law="three sets",
     use="bound",
@@ -41,21 +38,31 @@ FAR = task(
     "far",
     5,
     2,
-    [[3, 0], [4, 2, 1], [0, 2], [3], [2, 4]],
-    [2, 0, 3, 4, 1],
-    [1, 4, 2, 8, 3, 5, 7, 6, 9, 2],
+    "3 0 / 4 2 1 / 0 2 / 3 / 2 4",
+    "2 0 3 4 1",
+    "1 4 2 8 3 5 7 6 9 2",
     law="ten sets",
     use="bound",
 )
-NEAR = task("near-0", "near", 4, 2, LISTS, PI, WEIGHTS, law="first law", use="theorem")
+NEAR = task(
+    "near-0",
+    "near",
+    4,
+    2,
+    "3 1 0 / 2 1 / 2 / 1 3",
+    "2 0 3 1",
+    "5 1 3 2 7 4",
+    law="first law",
+    use="theorem",
+)
 OTHER = task(
     "other-0",
     "other",
     4,
     3,
-    [[2, 0], [0, 1], [1, 3, 2], [3]],
-    PI,
-    [2, 4, 1, 9],
+    "2 0 / 0 1 / 1 3 2 / 3",
+    "2 0 3 1",
+    "2 4 1 9",
     law="second law",
     use="theorem",
 )
@@ -64,9 +71,9 @@ AGAIN = task(
     "again",
     2,
     4,
-    [[1, 0], [1]],
-    [1, 0],
-    [1, 0.001, 5, 3, 2],
+    "1 0 / 1",
+    "1 0",
+    "1 0.001 5 3 2",
     repeats=True,
     law="pairs",
     use="bound",
@@ -74,8 +81,8 @@ AGAIN = task(
 TWICE, THRICE = (
     task(name, "twice", 3, 3, lists, pi, weights, repeats=True, law=law, use="repeats")
     for name, lists, pi, weights, law in (
-        ("twice-0", [[2, 1, 0], [0, 1], [2]], [2, 0, 1], [1, 4, 3, 2], "triples"),
-        ("twice-1", [[1, 0], [1], [0, 2]], [1, 2, 0], [2, 3, 1], "others"),
+        ("twice-0", "2 1 0 / 0 1 / 2", "2 0 1", "1 4 3 2", "triples"),
+        ("twice-1", "1 0 / 1 / 0 2", "1 2 0", "2 3 1", "others"),
     )
 )
 STEEP = NEAR | {"name": "steep", "use": "gamma"}

@@ -10,10 +10,9 @@ from tests.decision_lists.decision_lists_made import Brute, noisy_start, task, w
 from tests.stages.made import files
 
 SECTION = "decision_lists.descend"
-LISTS, PI = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1]
 # Two are right after some steps; one is not within twice the steps that it had.
-ONE = task("one", "any", 4, 2, LISTS, PI, [5, 1, 3, 2, 7, 4], law="first law", use="both")
-LONG = task("long", "any", 12, 11, [[a] for a in range(12)], [*range(1, 12), 0], [3, 4], use="both")
+ONE = task("one", "any", 4, 2, "3 1 0 / 2 1 / 2 / 1 3", "2 0 3 1", "5 1 3 2 7 4", use="both")
+LONG = task("long", "any", 12, 11, [[a] for a in range(12)], [*range(1, 12), 0], "3 4", use="both")
 OTHER = ONE | {"name": "other", "use": "alone"}
 RUNS = [
     ("one", "adversarial", 12, 1e-4),

@@ -14,14 +14,10 @@ from tests.decision_lists.decision_lists_made import of_choices, of_loss, task, 
 from tests.stages.made import files, read_run
 
 SECTION, SOLVER = "decision_lists.scales", "decision_lists.solver.scales"
-LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]
-NEAR = task("near-0", "near", 4, 2, LISTS, PI, WEIGHTS, law="first law")
-OTHER = task(
-    "other-0", "other", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], PI, [2, 4, 1, 9], law="second law"
-)
-AGAIN = task(
-    "again", "again", 2, 4, [[1, 0], [1]], [1, 0], [1, 0.001, 5, 3, 2], repeats=True, law="pairs"
-)
+PI = "2 0 3 1"
+NEAR = task("near-0", "near", 4, 2, "3 1 0 / 2 1 / 2 / 1 3", PI, "5 1 3 2 7 4", law="first law")
+OTHER = task("other-0", "other", 4, 3, "2 0 / 0 1 / 1 3 2 / 3", PI, "2 4 1 9", law="second law")
+AGAIN = task("again", "again", 2, 4, "1 0 / 1", "1 0", "1 0.001 5 3 2", repeats=True, law="pairs")
 TIMED = NEAR | {"name": "timed", "use": "law"}
 AT_ONCE = task("at once", "easy", 4, 3, [[a] for a in range(4)], PI, [1], law="flat", use="law")
 SEEN = [one | {"name": f"{one['name']}-seen", "use": "spectral"} for one in (NEAR, AGAIN, OTHER)]

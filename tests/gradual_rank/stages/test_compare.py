@@ -1,242 +1,202 @@
-"""What git keeps of the trainings by optimisers: tables for one seed, and measures that are those
-of the tables.
+"""What git keeps of the trainings by optimisers: tables for one seed, and measures, against ones
+made by hand.
 """
 
-import itertools
-import json
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from tests.stages.made import files
+from lib.gradual_rank.comparison import flow_distances
+from tests.stages.made import files, read_measures, table, worked_out
 
 SECTION = "any.optimizers"
-PARAMS = {
-    "n_seeds": 2,
-    "n_samples": 9,
-    "teacher_rank": 2,
-    "noisy_samples": 3,
-    "noise": 0.5,
-    "n_test": 7,
+PARAMS = {"n_seeds": 2, "n_samples": 9, "teacher_rank": 2, "noisy_samples": 3, "noise": 0.5}
+TRAINED = {
+    # Muon's low teacher was trained from one scale alone.
+    "runs": """
+optimizer teacher_rank log10_init_scale seed first_rise growth order separate slope_least slope_most
+gd        4            -2               6    1          .1     .1    .2       .3          .4
+gd        4            -4               6    4          .25    .5    .6       .7          .8
+gd        4            -8               6    10         .5     .9    1        1.1         1.2
+gd        4            -2               5    2          .1     .15   .25      .35         .45
+gd        4            -4               5    5          .3     .55   .65      .75         .85
+gd        4            -8               5    8          .75    .95   1.05     1.15        1.25
+gd        2            -4               5    5          .3     .56   .66      .76         .86
+gd        2            -8               5    4          .8     .96   1.06     1.16        1.26
+muon      4            -4               5    2          .2     -.5   .3       .5          .6
+muon      4            -8               5    3          .4     -.9   .7       1.3         -
+muon      2            -8               5    3          .4     -.8   .75      1.4         1.5
+""",
+    "courses": """
+optimizer teacher_rank log10_init_scale seed step time W_KQ  W_VO
+muon      4            -8               5    5    .5   9,9   2,1
+gd        4            -8               5    5    .25  8,8   4,3
+gd        2            -8               5    5    .25  7,7   7,7
+gd        4            -4               5    5    .25  6,6   6,6
+gd        4            -8               6    5    .25  5,5   5,5
+""",
+    "few": """
+optimizer n_samples noise seed effective_rank_KQ best_test_loss
+gd        1         0     6    1.25              9
+muon      1         0     6    2.25              9
+muon      3         0     5    2.5               9
+gd        20        .5    6    8                 .2
+gd        20        .5    5    8                 .4
+muon      20        .5    6    8                 .7
+muon      20        .5    5    8                 .6
+""",
+    "paths": """
+optimizer n_samples noise seed step test_loss
+gd        1         0     5    0    .5
+gd        20        .5    5    1    .25
+""",
+    "conserved": "optimizer seed square_change_VO\ngd 5 .5",
 }
-SEEDS, SCALES, RANKS, NAMES = (6, 5), (-2.0, -4.0, -8.0), (4, 2), ("muon", "gd")
-
-
-def made():
-    draw = np.random.default_rng(2)
-    drawn = ("growth", "first_rise", "order", "separate", "slope_least", "slope_most")
-    cells = list(itertools.product(NAMES, RANKS, SCALES, SEEDS))
-    cell = ("optimizer", "teacher_rank", "log10_init_scale", "seed")
-    runs = [
-        {
-            **dict(zip(cell, one, strict=True)),
-            **{key: draw.uniform(1, 2) for key in drawn},
-        }
-        for one in cells
-    ]
-    courses = [
-        {
-            **dict(zip(cell, one, strict=True)),
-            "step": k,
-            "time": 0.1 * k,
-            "W_KQ": draw.uniform(0, 1, 4),
-            "W_VO": draw.uniform(0, 1, 4),
-        }
-        for one in cells
-        for k in (0, 5)
-    ]
-    numbers = ("effective_rank_KQ", "best_test_loss")
-    few = [
-        {
-            "optimizer": name,
-            "n_samples": n,
-            "noise": noise,
-            "seed": seed,
-            **{key: draw.uniform(1, 2) for key in numbers},
-        }
-        for name, (n, noise), seed in itertools.product(NAMES, ((1, 0.0), (3, 0.5)), SEEDS)
-    ]
-    paths = [
-        {key: row[key] for key in ("optimizer", "n_samples", "noise", "seed")}
-        | {"step": k, "time": 0.1 * k, "test_loss": draw.uniform()}
-        for row in few
-        for k in (0, 5)
-    ]
-    kept = [
-        {"optimizer": name, "seed": seed, "square_change_VO": draw.uniform()}
-        for name in NAMES
-        for seed in SEEDS
-    ]
-    return {
-        "runs": runs,
-        "courses": courses,
-        "few": few,
-        "paths": paths,
-        "conserved": kept,
-    }, made_signs(draw)
-
-
-def made_signs(draw):
-    changes = [
-        {
-            "seed": seed,
-            "log10_init_scale": scale,
-            "predicted": draw.uniform(),
-            "predicted_coordinate": 1,
-            "measured": draw.uniform(),
-            "measured_coordinate": seed - 5,
-        }
-        for scale, seed in itertools.product((-4.0, -6.0, -32.0), SEEDS)
-    ]
-    events = [{"seed": 5, "time": 0.5, "coordinate": 0, "kind": "passes"}]
-    methods = (("flow", -math.inf), ("roots", -math.inf), ("weights", -4.0), ("weights", -6.0))
-    paths = [
-        {
-            "method": method,
-            "log10_init_scale": scale,
-            "seed": seed,
-            "time": time,
-            "p": draw.uniform(0, 1, 2),
-        }
-        for (method, scale), seed, time in itertools.product(methods, SEEDS, (0.0, 1.0))
-    ]
-    slopes = [
-        {"seed": seed, "beta_2": beta, "slope_KQ": draw.uniform(), "slope_VO": draw.uniform()}
-        for beta, seed in itertools.product((0.9, 0.999), SEEDS)
-    ]
-    diagonal = [
-        {
-            "optimizer": name,
-            "log10_init_scale": -4.0,
-            "seed": seed,
-            "rank_early": 3,
-            "order": draw.uniform(),
-            "order_VO": draw.uniform(),
-        }
-        for name, seed in itertools.product(("gd", "adam", "gradient flow"), SEEDS)
-    ]
-    rises = [
-        {"optimizer": name, "log10_init_scale": scale, "seed": seed, "first_rise": draw.uniform()}
-        for name, scale, seed in itertools.product(("gd", "adam"), (-4.0, -8.0), SEEDS)
-    ]
-    made = {"changes": changes, "events": events, "paths": paths, "slopes": slopes}
-    return {**made, "diagonal": diagonal, "rises": rises}
+FOLLOWED = {
+    "changes": "seed log10_init_scale predicted measured\n5 -4 .5 .25",
+    "events": """
+seed time coordinate kind
+5    .5   0          passes
+5    .25  0          slides
+5    .75  1          passes
+""",
+    "paths": """
+method  log10_init_scale seed time p
+flow    -inf             6    .5   1,-1
+flow    -inf             5    0    0,0
+flow    -inf             5    .5   2,-2
+roots   -inf             6    .5   1.25,-1
+roots   -inf             5    0    0,.125
+weights -4               5    .5   2.5,-4
+weights -6               5    0    .25,0
+weights -6               5    .5   1,-2
+weights -6               6    .5   1,-1.5
+""",
+    "slopes": "seed beta_2 slope_KQ slope_VO\n5 .9 1 2",
+    "diagonal": """
+optimizer       log10_init_scale seed order
+gd              -4               6    .1
+adam            -4               6    .2
+adam            -4               5    .3
+'gradient flow' -4               6    .4
+'gradient flow' -6               6    .5
+""",
+    "rises": "optimizer log10_init_scale seed first_rise\ngd -4 5 .5",
+}
+MEASURES = """
+gd_delay_full | 5: .2442908 | 6: .3257209
+gd_delay_low | 5: -.0868589
+gd_delay_change_full | 5: .6 | 6: 1.5
+gd_delay_change_low | 5: .2
+gd_order_full @ 1e-2 | 5: .15 | 6: .1
+gd_order_full @ 1e-4 | 5: .55 | 6: .5
+gd_order_full @ 1e-8 | 5: .95 | 6: .9
+gd_order_low @ 1e-4 | 5: .56
+gd_order_low @ 1e-8 | 5: .96
+gd_separate_full @ 1e-2 | 5: .25 | 6: .2
+gd_separate_full @ 1e-4 | 5: .65 | 6: .6
+gd_separate_full @ 1e-8 | 5: 1.05 | 6: 1
+gd_separate_low @ 1e-4 | 5: .66
+gd_separate_low @ 1e-8 | 5: 1.06
+gd_slope_least_full @ 1e-2 | 5: .35 | 6: .3
+gd_slope_least_full @ 1e-4 | 5: .75 | 6: .7
+gd_slope_least_full @ 1e-8 | 5: 1.15 | 6: 1.1
+gd_slope_least_low @ 1e-4 | 5: .76
+gd_slope_least_low @ 1e-8 | 5: 1.16
+gd_slope_most_full @ 1e-2 | 5: .45 | 6: .4
+gd_slope_most_full @ 1e-4 | 5: .85 | 6: .8
+gd_slope_most_full @ 1e-8 | 5: 1.25 | 6: 1.2
+gd_slope_most_low @ 1e-4 | 5: .86
+gd_slope_most_low @ 1e-8 | 5: 1.26
+muon_delay_full | 5: .0434294
+muon_delay_change_full | 5: .5
+muon_order_full @ 1e-4 | 5: -.5
+muon_order_full @ 1e-8 | 5: -.9
+muon_order_low @ 1e-8 | 5: -.8
+muon_separate_full @ 1e-4 | 5: .3
+muon_separate_full @ 1e-8 | 5: .7
+muon_separate_low @ 1e-8 | 5: .75
+muon_slope_least_full @ 1e-4 | 5: .5
+muon_slope_least_full @ 1e-8 | 5: 1.3
+muon_slope_least_low @ 1e-8 | 5: 1.4
+muon_slope_most_full @ 1e-4 | 5: .6
+muon_slope_most_low @ 1e-8 | 5: 1.5
+gd_effective_rank_KQ_1 | 6: 1.25
+muon_effective_rank_KQ_1 | 6: 2.25
+muon_effective_rank_KQ_3 | 5: 2.5
+gd_best_over_gd | 6: 1 | 5: 1
+muon_best_over_gd | 6: 3.5 | 5: 1.5
+adam_order_diagonal | 5: .3 | 6: .2
+flow_order_diagonal @ 1e-4 | 6: .4
+flow_order_diagonal @ 1e-6 | 6: .5
+"""
 
 
 @pytest.fixture
-def written(stage, tmp_path):
-    trained, followed = made()
-    for folder, tables in (("trained", trained), ("followed", followed)):
+def compared(stage, tmp_path):
+    """The setup, the measures and the tables."""
+    for folder, tables in (("trained", TRAINED), ("followed", FOLLOWED)):
         (tmp_path / folder).mkdir()
-        for name, rows in tables.items():
-            pd.DataFrame(rows).to_parquet(tmp_path / folder / f"{name}.parquet")
-    stage(
-        "gradual_rank.compare",
-        {SECTION: PARAMS},
-        SECTION,
-        *(tmp_path / name for name in ("trained", "followed", "metrics")),
-    )
-    kept = {
-        file.stem: pd.read_parquet(file)
-        for file in (tmp_path / "metrics" / "tables").glob("*.parquet")
+        for name, text in tables.items():
+            table(text).to_parquet(tmp_path / folder / f"{name}.parquet")
+    paths = [tmp_path / name for name in ("trained", "followed", "metrics")]
+    stage("gradual_rank.compare", {SECTION: PARAMS}, SECTION, *paths)
+    kept = tmp_path / "metrics" / "tables"
+    return *read_measures(tmp_path / "metrics"), {
+        name.removesuffix(".parquet"): pd.read_parquet(kept / name) for name in files(kept)
     }
-    measures, headlines = (
-        json.loads((tmp_path / "metrics" / f"{name}.json").read_text())
-        for name in ("measures", "headlines")
-    )
-    assert files(tmp_path / "metrics") == sorted(
-        [
-            "headlines.json",
-            "measures.json",
-            "summary.json",
-            *(f"tables/{name}.parquet" for name in kept),
-        ]
-    )
-    return trained, followed, kept, measures, headlines
 
 
-def where(rows, **of):
-    return [row for row in rows if of.items() <= row.items()]
+def test_every_measure_is_the_one_worked_out_by_hand(compared):
+    """A delay is the change of the first rise over 4 log 10, times the growth."""
+    setup, measures, _ = compared
+    assert setup == PARAMS | {"small": "1e-8", "middle": "1e-4"}
+    assert measures == worked_out(MEASURES)
 
 
-def test_tables_and_measures_are_those_of_plain_loops(written):
-    """One test, as one run writes all."""
-    trained, followed, kept, measures, headlines = written
-    assert len(kept["optimizers"]) == len(trained["runs"])
-    shown = where(trained["courses"], seed=5, teacher_rank=4, log10_init_scale=-8.0)
-    assert kept["courses"]["optimizer"].tolist() == [row["optimizer"] for row in shown]
-    np.testing.assert_allclose(
-        np.stack(list(kept["courses"]["W_VO"])), [row["W_VO"] for row in shown], rtol=1e-6
-    )
-    assert len(kept["noisy_paths"]) == len(where(trained["paths"], noise=0.5))
-    assert kept["flow"]["time"].tolist() == [0.0, 1.0]
-    smallest = where(followed["paths"], method="weights", seed=5, log10_init_scale=-6.0)
-    np.testing.assert_allclose(
-        np.stack(list(kept["descent"]["p"])), [row["p"] for row in smallest], rtol=1e-6
-    )
-    check_distances(followed["paths"], kept["distances"])
-    check_measures(trained, measures)
-    check_orders(followed, measures)
-    said = {
-        "n_seeds": 2,
-        "n_samples": 9,
-        "teacher_rank": 2,
-        "noisy_samples": 3,
-        "noise": 0.5,
-        "small": "1e-8",
-        "middle": "1e-4",
-    }
-    assert measures["setup"] == said
-    assert set(headlines) == {"gd_delay_full", "muon_best_over_gd"}
+def test_courses_are_those_of_the_least_seed_the_full_teacher_and_the_smallest_scale(compared):
+    *_, kept = compared
+    assert kept["courses"]["optimizer"].tolist() == ["muon", "gd"]
+    assert [values.tolist() for values in kept["courses"]["W_VO"]] == [[2, 1], [4, 3]]
+    assert kept["noisy_paths"]["test_loss"].tolist() == [0.25]
+    assert [p.tolist() for p in kept["flow"]["p"]] == [[0, 0], [2, -2]]
+    assert [p.tolist() for p in kept["descent"]["p"]] == [[0.25, 0], [1, -2]]
 
 
-def check_distances(paths, distances):
-    for row in distances.to_dict("records"):
-        of = {key: row[key] for key in ("method", "seed", "time")}
-        [own] = [r for r in where(paths, **of) if r["log10_init_scale"] == row["log10_init_scale"]]
-        [flow] = where(paths, method="flow", seed=row["seed"], time=row["time"])
-        assert row["distance"] == pytest.approx(max(abs(own["p"] - flow["p"])), rel=1e-5)
-        assert row["passed"] == (row["seed"] == 5 and row["time"] >= 0.5)
+def test_distances_are_the_largest_of_a_product_from_sign_flow(compared):
+    rows = compared[-1]["distances"]
+    columns = ["method", "log10_init_scale", "seed", "time", "distance", "passed"]
+    assert rows[columns].values.tolist() == [
+        ["roots", -math.inf, 6, 0.5, 0.25, False],
+        ["roots", -math.inf, 5, 0.0, 0.125, False],
+        ["weights", -4, 5, 0.5, 2, True],
+        ["weights", -6, 5, 0.0, 0.25, False],
+        ["weights", -6, 5, 0.5, 1, True],
+        ["weights", -6, 6, 0.5, 0.5, False],
+    ]
 
 
-def check_measures(trained, measures):
-    for name, (rank, kind), scale in itertools.product(NAMES, ((4, "full"), (2, "low")), SCALES):
-        rows = sorted(
-            where(trained["runs"], optimizer=name, teacher_rank=rank, log10_init_scale=scale),
-            key=lambda row: row["seed"],
-        )
-        for key, value in (
-            ("order", "order"),
-            ("separate", "separate"),
-            ("slope_most", "slope_most"),
-        ):
-            found = measures[f"{name}_{key}_{kind}"][f"1e{scale:g}"]
-            assert dict(zip(found["cases"], found["values"], strict=True)) == pytest.approx(
-                {str(row["seed"]): row[value] for row in rows}, rel=1e-5
-            )
-    for seed in SEEDS:
-        late, early = (
-            where(trained["runs"], optimizer="gd", teacher_rank=4, log10_init_scale=s, seed=seed)[0]
-            for s in (-8.0, -4.0)
-        )
-        delay = (late["first_rise"] - early["first_rise"]) / math.log(1e4) * late["growth"]
-        found = measures["gd_delay_full"]
-        assert dict(zip(found["cases"], found["values"], strict=True))[str(seed)] == pytest.approx(
-            delay, rel=1e-5
-        )
+HANDED_ON = {
+    "optimizers": TRAINED["runs"],
+    "few": TRAINED["few"],
+    "conserved": TRAINED["conserved"],
+    "changes": FOLLOWED["changes"],
+    "events": FOLLOWED["events"],
+    "slopes": FOLLOWED["slopes"],
+    "diagonal": FOLLOWED["diagonal"],
+    "first_rises": FOLLOWED["rises"],
+}
 
 
-def check_orders(followed, measures):
-    """The orders of the diagonal head are those of the table."""
-    for found, name in (
-        (measures["adam_order_diagonal"], "adam"),
-        (measures["flow_order_diagonal"]["1e-4"], "gradient flow"),
-    ):
-        wanted = {
-            str(row["seed"]): row["order"] for row in where(followed["diagonal"], optimizer=name)
-        }
-        assert dict(zip(found["cases"], found["values"], strict=True)) == pytest.approx(
-            wanted, rel=1e-5
-        )
+def test_the_other_tables_are_handed_on(compared):
+    *_, kept = compared
+    for name, text in HANDED_ON.items():
+        found = kept[name].astype(dict.fromkeys(kept[name].select_dtypes("category"), "str"))
+        pd.testing.assert_frame_equal(found, table(text), check_dtype=False, rtol=1e-6, obj=name)
+
+
+def test_a_seed_in_which_nothing_passes_has_no_time_after_it():
+    rows = table("method log10_init_scale seed time p\nflow -inf 1 9 1,1\nroots -inf 1 9 1,2")
+    events = table("seed time coordinate kind\n2 1 0 passes")
+    assert flow_distances(rows, events)["passed"].tolist() == [False]

@@ -52,12 +52,14 @@ def run(stage, tmp_path, monkeypatch):
     return on
 
 
-def test_every_table_is_that_of_plain_integrals_and_loops(run):
-    """One test, as one run follows all."""
-    tables = run(LINES)
-    assert set(tables) == {"stages", "rises", "heads", "courses", "full"}
-    check_heads(tables)
-    check_matrices(tables["full"])
+KEPT = {}  # what one run of the stage wrote
+
+
+@pytest.fixture
+def tables(run):
+    if not KEPT:
+        KEPT.update(run(LINES))
+    return KEPT
 
 
 def small_head(seed):
@@ -68,16 +70,16 @@ def small_head(seed):
     return Head(X, head(X, u * v)), start.numpy()
 
 
-def check_heads(tables):
-    for seed, share in CASES:
-        loss, start = small_head(seed)
-        largest = np.abs(loss.g(np.zeros(4))).max()
-        decayed = Halves(loss, share * largest)
-        stages = list(algorithm_1(decayed, lowest=-math.inf))
-        check_stages(of(tables["stages"], seed, share), stages, loss)
-        for scale in SCALES:
-            cell = {"seed": seed, "share": share, "log10_init_scale": scale}
-            check_flow(tables, cell, decayed, stages, start, largest)
+@pytest.mark.parametrize(("seed", "share"), CASES)
+def test_heads_follow_scipys_integrals_of_the_logarithms(tables, seed, share):
+    loss, start = small_head(seed)
+    largest = np.abs(loss.g(np.zeros(4))).max()
+    decayed = Halves(loss, share * largest)
+    stages = list(algorithm_1(decayed, lowest=-math.inf))
+    check_stages(of(tables["stages"], seed, share), stages, loss)
+    for scale in SCALES:
+        cell = {"seed": seed, "share": share, "log10_init_scale": scale}
+        check_flow(tables, cell, decayed, stages, start, largest)
 
 
 def of(table, *values):
@@ -166,25 +168,25 @@ def output(X, W_K, W_Q, W_V, W_O):
     return torch.softmax(X @ W_K @ W_Q.T @ X.mT, -1) @ X @ W_V @ W_O.T
 
 
-def check_matrices(full):
-    scales = [(-0.5, True), (-2, False), (-3, False)]
+@pytest.mark.parametrize(("scale", "to_rest"), [(-0.5, True), (-2, False), (-3, False)])
+def test_full_matrices_are_trained_as_by_torch(tables, scale, to_rest):
+    full = tables["full"]
     assert len(full) == 2 * (2 + 3 + 3)
-    for scale, to_rest in scales:
-        rows = full[full["log10_init_scale"] == scale]
-        assert (rows["to_rest"] == to_rest).all()
-        trained = {
-            (seed, share): train(seed, share, 10.0**scale)
-            for seed, share in CASES
-            if share < 1 or not to_rest
-        }
-        n_steps = N_STEPS
-        if not to_rest:
-            last = max(one["risen"] for (_, share), one in trained.items() if share < 1)
-            assert (last < N_STEPS) == (scale == -2)  # from the smaller scale not all rise in time
-            n_steps = min(N_STEPS, 3 * math.ceil(min(last, N_STEPS) / 3))
-        for (seed, share), one in trained.items():
-            [row] = of(rows, seed, share).to_dict("records")
-            check_training(row, one, n_steps, scale)
+    rows = full[full["log10_init_scale"] == scale]
+    assert (rows["to_rest"] == to_rest).all()
+    trained = {
+        (seed, share): train(seed, share, 10.0**scale)
+        for seed, share in CASES
+        if share < 1 or not to_rest
+    }
+    n_steps = N_STEPS
+    if not to_rest:
+        last = max(one["risen"] for (_, share), one in trained.items() if share < 1)
+        assert (last < N_STEPS) == (scale == -2)  # from the smaller scale not all rise in time
+        n_steps = min(N_STEPS, 3 * math.ceil(min(last, N_STEPS) / 3))
+    for (seed, share), one in trained.items():
+        [row] = of(rows, seed, share).to_dict("records")
+        check_training(row, one, n_steps, scale)
 
 
 def train(seed, share, scale):
@@ -255,6 +257,10 @@ def check_training(row, trained, n_steps, scale):
             off = float(torch.linalg.matrix_norm(G, 2)) - trained["decay"]
             assert row[f"on_{name}"] == pytest.approx(on / trained["decay"], abs=1e-9)
             assert row[f"off_{name}"] == pytest.approx(off / trained["decay"], abs=1e-9)
+
+
+def test_what_is_written_is_nothing_else(tables):
+    assert set(tables) == {"stages", "rises", "heads", "courses", "full"}
 
 
 def test_decays_without_zero_are_refused_as_nothing_could_be_compared(run):

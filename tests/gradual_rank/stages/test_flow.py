@@ -12,10 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
-from lib.gradual_rank.flow import LogCoordinates
-from lib.gradual_rank.tasks import Toy
 from lib.training.stiff_flow import StalledError
-from stages.gradual_rank.flow import twins
 from tests.gradual_rank.gradual_rank_reference import Head, Start, draw_toy, flow, write_problems
 from tests.stages.made import files, read_run
 
@@ -270,24 +267,6 @@ def check_control(found, toy):
     compare(found, rows)
 
 
-def test_a_control_without_events_has_its_columns(stage, tmp_path):
-    write(tmp_path)
-    for name in TASKS:
-        draw_toy(
-            tmp_path / f"t/{name}.safetensors",
-            [{"small": 2, "paper": 4}[name]],
-            (2, 2, 2),
-            [36],
-            0.3,
-        )
-    one, above_all = {**SMALL, "flow_scales": [-1]}, {**SOLVER, "threshold": 1e9}
-    control = run(stage, tmp_path, above_all, {"small": one, "paper": one}, rtol=1e-2, atol=1e-2)[
-        "control"
-    ]
-    assert list(control) == ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
-    assert control.empty
-
-
 def test_a_flow_that_stalls_is_named(stage, tmp_path):
     toy = write(tmp_path)["paper"]
     toy["X"][0, 1, 0, 0] = math.nan
@@ -306,27 +285,12 @@ def test_a_flow_of_more_events_than_room_was_asked_for_is_refused_by_name(stage,
     assert not (tmp_path / "f").exists()
 
 
-@pytest.mark.parametrize("name", ["small", "paper"])
-def test_a_problem_without_scales_is_refused(stage, tmp_path, name):
-    with pytest.raises(InputError, match="flow_scales: wanted at least one, got none"):
-        run(stage, tmp_path, problems={**PROBLEMS, name: {**PROBLEMS[name], "flow_scales": []}})
-
-
 def test_a_control_of_a_problem_that_is_none_is_refused(stage, tmp_path):
     write(tmp_path)
     with pytest.raises(
         InputError, match=r"a\.studied: wanted one of the problems \['paper'\], got 'small'"
     ):
         run(stage, tmp_path, problems={"paper": PAPER})
-
-
-def test_one_head_alone_has_nothing_to_share():
-    zero = torch.zeros(1, 4, dtype=torch.float64)
-    one = torch.ones(1, 1, 1, 2, 2)
-    toy = Toy(torch.tensor([4]), one[0], one[0], zero, zero, zero, one)
-    predicted = pd.DataFrame({"coordinate": [-1, 3], "sign": [0, 1]})
-    start = LogCoordinates(np.zeros(4), np.zeros(4))
-    assert list(twins(toy, start, predicted, [{"stage": 1, "p": np.ones(4)}])) == []
 
 
 def test_heads_of_a_common_frame_share_their_first_product_as_their_starts_say(stage, tmp_path):

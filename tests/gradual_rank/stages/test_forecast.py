@@ -6,10 +6,8 @@ import math
 
 import numpy as np
 import pandas as pd
-import pytest
 import torch
 
-from lib.training.stiff_flow import StalledError
 from tests.gradual_rank.gradual_rank_reference import (
     Head,
     Start,
@@ -95,8 +93,3 @@ def test_a_table_without_events_has_its_columns(stage, tmp_path):
         found, _ = run(stage, tmp_path, **none)
         assert list(found) == COLUMNS
         assert found.empty
-
-
-def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path):
-    with pytest.raises(StalledError, match="wanted at most 1 events, got more"):
-        run(stage, tmp_path, {**SOLVER, "max_events": 1})

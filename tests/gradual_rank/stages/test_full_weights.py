@@ -199,21 +199,3 @@ def test_descent_that_overflows_names_its_learning_rate_and_the_step(stage, tmp_
             tmp_path / "rises",
         )
     assert files(tmp_path) == ["params.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("n_seeds", 0, "n_seeds: wanted a number in"),
-        ("log10_init_scales", [], "init_scales: wanted at least one, got"),
-    ],
-)
-def test_without_a_seed_or_a_scale_there_is_nothing_to_train(stage, tmp_path, name, value, message):
-    with pytest.raises(InputError, match=message):
-        stage(
-            "gradual_rank.full_weights",
-            {SECTION: {**PARAMS, name: value}},
-            SECTION,
-            tmp_path / "r",
-            tmp_path / "s",
-        )

@@ -153,8 +153,3 @@ def test_half_a_transformer_is_refused(stage, tmp_path):
     rows[0][HEADER.index("d_mlp")] = ""
     with pytest.raises(InputError, match=r"wanted all of .* for a transformer, or none for a head"):
         make(stage, tmp_path, rows)
-
-
-def test_what_is_printed_names_every_task_with_its_seeds_and_sequences(stage, tmp_path, capsys):
-    make(stage, tmp_path, TABLE[:2])
-    assert capsys.readouterr().out == "one: 2 seeds of 3 sequences\ntwo: 1 seeds of 2 sequences\n"

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.files.files import InputError
 from lib.training.stiff_flow import StalledError
 from tests.gradual_rank.gradual_rank_reference import (
     Head,
@@ -219,30 +218,3 @@ def test_a_table_without_events_has_its_columns(stage, tmp_path):
 def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path):
     with pytest.raises(StalledError, match="wanted at most 1 events, got more"):
         run_shortly(stage, tmp_path, max_events=1)
-
-
-@pytest.mark.parametrize(
-    ("name", "got"), [("kick", 1e-9), ("rtol", 0), ("curvature_share", 1.5), ("max_events", 0)]
-)
-def test_a_solver_out_of_range_is_refused(stage, tmp_path, name, got):
-    with pytest.raises(InputError, match=rf"a\.solver\.{name}: wanted a number in .*\], got {got}"):
-        run_shortly(stage, tmp_path, **{name: got})
-
-
-def test_a_problem_more_is_a_line_and_costs_the_others_nothing(stage, tmp_path, toys, monkeypatch):
-    """What was computed for the other problems is read from scratch: the same tables, by no call of
-    the algorithm.
-    """
-    before = run(stage, tmp_path, PARAMS)
-    begun = []
-    monkeypatch.setattr(
-        "stages.gradual_rank.greedy.greedy",
-        lambda loss, size, **how: begun.append(size) or iter(()),
-    )
-    draw_toy(tmp_path / "t/new.safetensors", [3], (3, 2, 2), [36], 0.3)
-    after = run(stage, tmp_path, PARAMS)
-    assert begun == []
-    for name, table in before.items():
-        pd.testing.assert_frame_equal(after[name], table)
-    run(stage, tmp_path, {**PARAMS, "new": {"max_stages": 1, "forecast_scales": []}})
-    assert begun == [4]

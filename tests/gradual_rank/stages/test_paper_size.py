@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from scipy.stats import kendalltau
 
 from lib.files.files import InputError
-from tests.stages.made import generator
+from tests.stages.made import generator, table
 
 SEED = 5
 N, D = 7, 3
@@ -28,15 +28,23 @@ CASES = [
     ("some", "full", 2, 3, 3, -1.5, 0.9, 90, 6),
     ("diagonal", "diagonal", 2, 3, 3, -0.5, 0.3, 50, 4),
 ]
-NAMES = ("W_K", "W_Q", "W_V", "W_O")
 # Of the one stage table: when what joins with which sign, and all products then.
-STAGES = [
-    (SEED, 0, 0.0, -1, 0, [0, 0, 0, 0, 0, 0]),
-    (SEED, 1, 2.0, 4, 1, [0, 0, 0, 0, 0.9, 0]),
-    (SEED, 2, 3.0, 3, -1, [0, 0, 0, -0.8, 0.9, 0]),
-    (SEED, 3, 4.0, 5, 1, [0, 0, 0, -0.8, 0.9, 0.2]),  # no significant product
-    (SEED + 1, 1, 1.0, 0, 1, [1, 0, 0, 0, 0, 0]),  # of a seed that is not descended
-]
+STAGES = f"""
+seed       stage time coordinate sign p
+{SEED}     0     0    -1         0    0,0,0,0,0,0
+{SEED}     1     2.0  4          1    0,0,0,0,0.9,0
+{SEED}     2     3    3          -1   0,0,0,-0.8,0.9,0
+{SEED}     3     4    5          1    0,0,0,-0.8,0.9,0.2  # no significant product
+{SEED + 1} 1     1    0          1    1,0,0,0,0,0  # of a seed that is not descended
+"""
+# Made events: what rises when; one of another sign, one of another scale.
+FLOW = f"""
+seed   coordinate sign time log10_init_scale rises
+{SEED} 4          1    7.0  -.5              True
+{SEED} 3          1    1    -.5              True
+{SEED} 3          -1   9.5  -.5              True
+{SEED} 4          1    1    -2               True
+"""
 
 
 def normal(*shape, source):
@@ -133,22 +141,11 @@ def crossings(course):
     return found
 
 
-def flow():
-    """Made events: what rises when; one of another sign, one of another scale."""
-    rows = [(4, 1, 7.0, -0.5), (3, 1, 1.0, -0.5), (3, -1, 9.5, -0.5), (4, 1, 1.0, -2.0)]
-    return [
-        {"seed": SEED, "log10_init_scale": scale, "time": time, "coordinate": i}
-        | {"sign": sign, "rises": True}
-        for i, sign, time, scale in rows
-    ]
-
-
 @pytest.fixture
 def run(stage, tmp_path):
     save_file(toy(), tmp_path / "task")
-    columns = ["seed", "stage", "time", "coordinate", "sign", "p"]
-    pd.DataFrame(STAGES, columns=columns).to_parquet(tmp_path / "stages")
-    pd.DataFrame(flow()).to_parquet(tmp_path / "flow")
+    table(STAGES).to_parquet(tmp_path / "stages")
+    table(FLOW).to_parquet(tmp_path / "flow")
 
     def on(cases):
         lines = ["\t".join(map(str, case)) for case in (COLUMNS.split(), *cases)]
@@ -165,31 +162,36 @@ def run(stage, tmp_path):
     return on
 
 
-def rows_of(table, name, seed):
-    return table[(table["name"] == name) & (table["batches"] == seed)]
+def rows_of(rows, name, seed):
+    return rows[(rows["name"] == name) & (rows["batches"] == seed)]
 
 
 def values(measures, name):
     return dict(zip(measures[name]["cases"], measures[name]["values"], strict=True))
 
 
-def test_every_table_and_measure_is_that_of_descent_by_automatic_differentiation(run):
-    """One test, as one run descends all."""
-    task = toy()
-    tables, measures = run(CASES)
+KEPT = []  # what one run of the stage wrote
+
+
+@pytest.fixture
+def made(run):
+    """The tables and the measures."""
+    if not KEPT:
+        KEPT.extend(run(CASES))
+    return KEPT
+
+
+def test_full_matrices_descend_and_rise_as_by_automatic_differentiation(made):
+    tables, measures = made
     rises = {}
     for case, seed in ((CASES[0], 0), (CASES[1], 3), (CASES[1], 4)):
-        rises[case[0], seed] = check_full(task["X"][0], tables, case, seed)
+        rises[case[0], seed] = check_full(toy()["X"][0], tables, case, seed)
     check_rises(measures, rises)
-    setup = {
-        "d_model": D,
-        "n_samples": N,
-        "some_batch_size": 3,
-        "all_scale": "1e-1.5",
-    }
-    assert setup.items() <= measures["setup"].items()
-    for seed in (3, 4):
-        check_diagonal(task, tables, measures, seed)
+
+
+def test_statements_name_the_sizes(made):
+    setup = {"d_model": D, "n_samples": N, "some_batch_size": 3, "all_scale": "1e-1.5"}
+    assert setup.items() <= made[1]["setup"].items()
 
 
 def check_full(X, tables, case, seed):
@@ -265,9 +267,9 @@ def forecast(rate):
     return 1.5 * math.log(10) / sigma[0], growth / (2 * math.log(1 + rate * sigma[0]) / rate)
 
 
-def check_diagonal(task, tables, measures, seed):
-    """The activations of Algorithm 1's significant products, in descent and in the made flow."""
-    case = CASES[2]
+@pytest.mark.parametrize("seed", [3, 4])
+def test_significant_products_activate_as_in_descent_and_beside_the_flow(made, seed):
+    (tables, measures), task, case = made, toy(), CASES[2]
     rate, unit = case[6], 0.5 * math.log(10)
     looks = list(followed(task, case, seed))
     losses = rows_of(tables["losses"], "diagonal", seed)

@@ -75,24 +75,23 @@ def first_ray(g):
     return torch.where(s != 0, s, g(1e-8 * s).sign())
 
 
+KEPT = {}  # what one run of the stage wrote
+
+
 @pytest.fixture
 def tables(stage, tmp_path):
+    if KEPT:
+        return KEPT
     sections = {SECTION: PARAMS, PROBLEM: SIZES, SOLVER: {"threshold": LEARNED, "rtol": 1e-5}}
     stage("gradual_rank.signs", sections, SECTION, PROBLEM, SOLVER, tmp_path / "signs")
     names = ("changes", "events", "paths", "slopes", "diagonal", "rises")
-    return {name: pd.read_parquet(tmp_path / "signs" / f"{name}.parquet") for name in names}
+    for name in names:
+        KEPT[name] = pd.read_parquet(tmp_path / "signs" / f"{name}.parquet")
+    return KEPT
 
 
-def test_every_table_is_that_of_plain_loops(tables):
-    """One test, as one run follows all."""
-    check_changes(tables["changes"])
-    check_paths(tables)
-    check_slopes(tables["slopes"])
-    check_diagonal(tables["diagonal"])
-    check_rises(tables["rises"])
-
-
-def check_changes(changes):
+def test_the_first_change_of_sign_is_that_of_small_steps(tables):
+    changes = tables["changes"]
     cells = sorted(zip(changes["seed"], changes["log10_init_scale"], strict=True))
     assert cells == [(seed, scale) for seed in SEEDS for scale in (-32, -6, -4)]
     for row in changes.to_dict("records"):
@@ -119,7 +118,7 @@ def check_changes(changes):
             assert (torch.cat([at[0][:i], at[0][i + 1 :]]) > 0).all()
 
 
-def check_paths(tables):
+def test_paths_are_those_of_small_steps_of_the_weights_and_of_the_roots(tables):
     paths = tables["paths"]
     for (method, scale, seed), own in paths.groupby(["method", "log10_init_scale", "seed"]):
         looks = own.sort_values("time")
@@ -146,8 +145,8 @@ def check_paths(tables):
     assert set(tables["events"]["seed"]) == set(SEEDS)
 
 
-def check_slopes(slopes):
-    for row in slopes.to_dict("records"):
+def test_the_slopes_of_roots_are_those_of_adam_of_torch(tables):
+    for row in tables["slopes"].to_dict("records"):
         g, _, start = head(row["seed"])
         w = [(1e-4 * one).requires_grad_() for one in start]
         adam, rate = torch.optim.Adam(w, lr=2e-4, betas=(0.9, row["beta_2"])), 2e-4
@@ -162,7 +161,8 @@ def check_slopes(slopes):
         assert (row["slope_KQ"], row["slope_VO"]) == pytest.approx(tuple(wanted.tolist()), rel=1e-6)
 
 
-def check_diagonal(diagonal):
+def test_gradient_descent_keeps_what_a_loop_of_it_keeps(tables):
+    diagonal = tables["diagonal"]
     rows = diagonal[diagonal["optimizer"] == "gd"].set_index("seed")
     for seed in SEEDS:
         g, loss, start = head(seed)
@@ -181,6 +181,10 @@ def check_diagonal(diagonal):
                 (a.abs() ** power - b.abs() ** power).abs() for a, b in (1e-4 * start, (u, v))
             )
             assert rows.loc[seed, name] == pytest.approx(float((after / before).median()), rel=1e-5)
+
+
+def test_the_orders_of_sign_descent_are_those_of_a_loop(tables):
+    diagonal = tables["diagonal"]
     for row in diagonal[diagonal["optimizer"] == "sign"].to_dict("records"):
         loss, steps = head(row["seed"])[1], sign_descent(row["seed"], row["log10_init_scale"])
         times, path = [time for time, *_ in steps], np.stack([p for _, p, _ in steps])
@@ -200,13 +204,12 @@ def check_diagonal(diagonal):
     adam = diagonal[diagonal["optimizer"] == "adam"]
     assert len(adam) == 2
     assert adam["order"].between(-1, 1).all()
-    check_flow(diagonal[diagonal["optimizer"] == "gradient flow"])
 
 
-def check_flow(rows):
-    """Gradient flow of u and v as they stand, by a solver of scipy, until a millionth of the loss
-    is left.
-    """
+def test_the_orders_of_gradient_flow_are_those_of_scipy(tables):
+    """Of u and v as they stand, until a millionth of the loss is left."""
+    rows = tables["diagonal"]
+    rows = rows[rows["optimizer"] == "gradient flow"]
     assert sorted(zip(rows["log10_init_scale"], rows["seed"], strict=True)) == [
         (s, n) for s in (-6, -4) for n in SEEDS
     ]
@@ -240,10 +243,9 @@ def check_flow(rows):
         assert row["rank_early"] == (path[:, early] > LEARNED).sum()
 
 
-def check_rises(rises):
-    """Every optimiser from every scale, and those that do not wait from 1e-32 too: times by plain
-    loops.
-    """
+def test_first_rises_are_those_of_plain_loops(tables):
+    """Every optimiser from every scale, and those that do not wait from 1e-32 too."""
+    rises = tables["rises"]
     cells = {
         (row["optimizer"], row["log10_init_scale"], row["seed"]): row["first_rise"]
         for _, row in rises.iterrows()
@@ -273,7 +275,6 @@ def check_rises(rises):
     ("change", "got"),
     [
         ({"learning_rate": 1e-7}, "5000000 (0.5 in steps of 1e-07)"),
-        ({"end": 1e9}, "200000000000 (1e+09 in steps of 0.005)"),
         (
             {"end": 1e9, "learning_rate": 1e9},
             "50000000000 (1e+09 in steps of 0.02)",

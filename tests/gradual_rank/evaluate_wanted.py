@@ -1,0 +1,191 @@
+"""What `gradual_rank.evaluate` makes of the tables of `evaluate_made`, worked out by plain loops.
+
+A measure has its scale behind an @; what is infinite or nothing is a dash.
+"""
+
+MEASURES = """
+control_flipped_share | 5: 1 | 8: 0.333333
+drop_factors_time_error | factors gradient descent, float64: -
+drop_flow_time_error | flow in log coordinates: 0.025
+drop_reached_by_plain | plain gradient descent, float64: 1 | plain gradient descent, float32: 0
+full_final_stable_rank_KQ | 5: 1.5625 | 8: 1.11111 | 9: 1.0625
+full_final_stable_rank_VO | 5: 1.34028 | 8: 1.16 | 9: 1.5625
+full_first_KQ_over_first_VO | 5: 2 | 8: 6 | 9: -
+full_first_rise_finite | 5: 0.15 | 8: 0.1 | 9: -
+full_first_rise_limit | 5: 0.3 | 8: 0.5 | 9: -
+full_first_rise_stepped | 5: 0.1 | 8: 0.025 | 9: -
+full_first_stable_rank_VO | 5: 1.11111 | 8: 1.02041
+full_second_over_first_VO | 5: 3 | 8: - | 9: 1
+kick_error_independent | seed 8, stage 1: 0.5 | seed 8, stage 2: 0.05 | seed 5, stage 1: 0.125
+paper_charge_constant @ 1e-4 | 3: 0.575646
+paper_coordinates_that_leave | 3: 0 | 6: 0
+paper_last_loss | 3: 0.6 | 6: 0.9
+paper_limit_error @ 1e-4 | 3: 0.1
+paper_order_agreement @ 1e-4 | 3: 1
+paper_plateau_loss_error @ 1e-4 | 3: 0.1
+paper_plateau_product_error @ 1e-4 | 3: 0.1
+paper_relative_gap | 3: 0.0833333 | 6: 0.5
+paper_strictness_weights | 3: 0.09
+paper_supports @ 1e-4 | 3: 1
+paper_time_constant | 3: 0.921034
+rank_error_adapter @ 1e-2 | 5: 0.8 | 8: 0.8
+rank_error_adapter @ 1e-4 | 5: 0.2
+rank_error_head @ 1e-2 | 5: 0.2 | 8: 0.4
+rank_error_head @ 1e-4 | 5: 0 | 8: 0.2
+rank_error_head_limit @ 1e-2 | 5: 0 | 8: 0.8
+rank_error_head_limit @ 1e-4 | 5: 0.2 | 8: 0.2
+return_ratio_balanced | seed 8, point 1: 0.004
+return_ratio_independent | seed 8, point 0: 0.01 | seed 8, point 1: 0.005 | seed 5, point 0: 0.002
+return_share_independent | 5: 1 | 8: 0.5
+rise_share_independent | 5: 0 | 8: 0.5
+small_charge_constant @ 1e-4 | 5: 1.03616 | 8: 0
+small_charge_constant @ 1e-8 | 5: 1.15129 | 8: 3.45388
+small_coordinates_that_leave | 5: 1 | 8: 1
+small_final_product_error @ 1e-4 | 5: 0.05 | 8: 0.05
+small_final_product_error @ 1e-8 | 8: 0
+small_finite_time_error @ 1e-2 | 5: 0.05 | 8: 0.208187
+small_finite_time_error @ 1e-4 | 5: 0.15 | 8: 0.05
+small_halving | 1e-4: 2.75
+small_largest_share @ 1e-4 | 2: 1 | 8: 0.75
+small_largest_share @ 1e-8 | 8: 0.5
+small_last_loss | 5: 0.1 | 8: 0.25
+small_limit_error @ 1e-2 | 5: 0.133333 | 8: 0.9
+small_limit_error @ 1e-4 | 5: 0.1 | 8: 0.1
+small_limit_error @ 1e-8 | 5: 0.525 | 8: 0.025
+small_order_agreement @ 1e-2 | 5: 1 | 8: 0.333333
+small_order_agreement @ 1e-4 | 5: 1 | 8: 1
+small_order_agreement @ 1e-8 | 5: 1 | 8: 1
+small_plateau_loss_error @ 1e-4 | 5: 0.2 | 8: 0.1
+small_plateau_loss_error @ 1e-8 | 5: 0.05 | 8: 0.075
+small_plateau_product_error @ 1e-4 | 5: 0.1 | 8: 0.1
+small_plateau_product_error @ 1e-8 | 5: 0.2 | 8: 0.025
+small_relative_gap | 5: 0.0666667 | 8: 0.05
+small_share_error @ 1e-4 | 2: 0.25 | 8: 0.125
+small_share_error @ 1e-8 | 8: 0.0625
+small_strictness_weights | 5: 0.05 | 8: 0.02
+small_supports @ 1e-4 | 5: 1 | 8: 0.666667
+small_supports @ 1e-8 | 5: 0 | 8: 1
+small_time_constant | 5: 5.29595 | 8: 0.690776
+weights_return_ratio_independent | seed 8, point 0: 0.5 | seed 8, point 1: 0.25 \
+| seed 5, point 0: 0.75
+"""
+DERIVED = {
+    "errors": """
+problem seed log10_init_scale time_error_median time_error_max order_agreement finite_error_max
+paper   3    -4               0.1               0.1            1               -
+small   5    -8               0.525             1              1               -
+small   5    -4               0.1               0.1            1               0.2
+small   5    -2               0.133333          0.2            1               0.1
+small   8    -8               0.025             0.05           1               -
+small   8    -4               0.1               0.15           1               1
+small   8    -2               0.9               1              0.333333        0.305263
+""",
+    "errors_1": """
+final_product_error same     constant duration ratio
+-                   1        0.575646 4.60517  1
+-                   0        1.15129  1.84207  1
+0.05                1        1.03616  2.7631   1.5
+-                   -        -        -        -
+0                   1        3.45388  4.60517  1
+0.05                0.666667 0        3.68414  0.8
+-                   -        -        2.30259  0.5
+""",
+    "departed": """
+seed stage coordinate pull   problem
+5    3     2          -0.125 small
+8    3     1          0.0625 small
+""",
+    "ranks": """
+seed log10_init_scale rescaled_time measured finite limit
+5    -4               0             0        0      0
+5    -4               1.875         0        0      0
+5    -4               3.75          1        1      1
+5    -4               5.625         1        1      1
+5    -4               7.5           1        1      2
+5    -2               0             0        0      0
+5    -2               1.875         0        0      0
+5    -2               3.75          1        1      1
+5    -2               5.625         1        1      1
+5    -2               7.5           2        1      2
+8    -4               0             0        0      0
+8    -4               2             0        0      0
+8    -4               4             0        0      1
+8    -4               6             2        2      2
+8    -4               8             2        1      2
+8    -2               0             1        0      0
+8    -2               2             1        1      0
+8    -2               4             1        1      1
+8    -2               6             1        1      2
+8    -2               8             1        2      2
+""",
+    "path_ends": """
+seed point noise       distance
+8    2     independent 0.03125
+8    3     independent 0.05
+8    3     balanced    0.5
+5    2     independent 0.25
+5    0     independent 0.5
+""",
+    "descents": """
+form    share_of_limit seed time_error
+plain   0.5            8    0.1
+plain   0.25           5    1
+factors 0.5            8    0.2
+""",
+    "full_weights": """
+matrix step rescaled_time
+W_VO   20   0.135717
+W_VO   40   0.271434
+W_VO   60   0.407151
+W_VO   10   0.0678585
+W_KQ   40   0.271434
+W_KQ   60   0.407151
+""",
+    "full_ratios": """
+seed first_rise_limit first_stable_rank_VO first_KQ_over_first_VO
+5    0.3              1.11111              2
+8    0.5              1.02041              6
+9    inf              -                    inf
+""",
+    "forecast": """
+seed log10_init_scale time forecast measured
+5    -4               0    0        0
+5    -4               50   0        0
+5    -4               100  0        1
+5    -4               150  1        1
+5    -4               200  1        1
+5    -2               0    0        0
+5    -2               20   1        0
+5    -2               40   1        0
+5    -2               60   1        0
+5    -2               80   1        0
+8    -2               0    0        0
+8    -2               25   1        0
+8    -2               50   2        1
+8    -2               75   2        1
+8    -2               100  2        1
+""",
+    "problems": """
+name  n_seeds d_model drawn n_heads n_layers frames studied
+paper 3       2       False -       -        -      False
+small 4       3       True  5       2        common True
+""",
+}
+SETUP = """
+duration: 20.0
+full_d_model: 11
+full_scale: 1e-16
+near: 0.05
+paper_d_model: 2
+paper_n_seeds: 3
+paper_n_stages: 1
+plain_scale: 1e-32
+returned: 0.01
+risen: 0.5
+small_d_model: 3
+small_n_heads: 5
+small_n_layers: 2
+small_n_seeds: 4
+small_n_stages: 3
+tiny: 1e-4
+"""
