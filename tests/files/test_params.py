@@ -107,6 +107,7 @@ rule: adam  →  rule: Adam  →  .rule: wanted one of 'adam' or 'sgd', got 'Ada
 fast: true  →  fast: 1  →  .fast: wanted true or false, got 1
 name: a toy  →  name: 7           →  .name: wanted a text, got 7
 name: a toy  →  name: 2024-01-01  →  .name: wanted a text, a number, or true or false
+gain: -.5  →  gain: 2024-01-01  →  .heads[0].gain: wanted a text, a number, or true or false
 gain: -.5  →  loss: 1  →  .heads[0]: unknown key 'loss', wanted ['gain', 'width']
 {width: 3}  →  {wide: 3}   →  .widths.any: unknown key 'wide', wanted ['gain', 'width']
 {width: 3}  →  {width: 0}  →  .widths.any.width: wanted a number in [1, 1e9], got 0

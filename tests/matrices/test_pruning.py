@@ -84,6 +84,14 @@ def test_weights_are_removed_or_what_was_added_to_them_is_taken_back(matrices, d
     assert found == [(what, rate) for what in kinds for rate in RATES]
 
 
+def test_what_goes_at_random_is_drawn_for_each_matrix():
+    equal = torch.ones(400)
+    zero = {name: torch.zeros(400) for name in "ab"}
+    half = pruned_states(zero, {"a": equal, "b": equal}, [0.5], lambda _: generator(0))
+    left = {what: dict(weights) for what, _, weights in half}["updates, at random"]
+    assert (left["a"] != left["b"]).sum() > 100
+
+
 def test_units_are_ordered_within_their_layer():
     magnitudes = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
     assert removal_order(magnitudes, "smallest").tolist() == [[1, 2, 0], [0, 2, 1]]

@@ -124,6 +124,11 @@ def test_no_module_imports_by_a_name_made_at_run_time():
     assert not problems, "such an import is seen by no reader of the source: " + ", ".join(problems)
 
 
+def test_an_import_by_name_is_seen_however_it_is_called(tmp_path):
+    (tmp_path / "a.py").write_text("import importlib\nimportlib.import_module('b')\nexec('c')\n")
+    assert imports_by_name("a.py", tmp_path) == [2, 3]
+
+
 def test_every_module_of_a_stage_stands_in_the_pipeline():
     used = {module.replace(".", "/") + ".py" for stage in stages() for module in stage.modules}
     used |= {other for file in used for other in imported(file, ROOT)}

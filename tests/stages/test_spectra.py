@@ -82,7 +82,8 @@ def whole(weights, matrix, i):
     return weights[matrix].double().numpy()[i]
 
 
-def test_every_row_is_what_numpy_says_of_the_whole_matrices(stage, run, tmp_path):
+def test_every_row_is_what_numpy_says_of_the_whole_matrices(stage, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("stages.spectra.TOGETHER", 2)  # of three snapshots
     stage("spectra", {}, run.parent, tmp_path / "s")
     table = pd.read_parquet(tmp_path / "s")
     rows = {(r.of, r.step, r.matrix, r.seed, r.layer, r.head): r for r in table.itertuples()}

@@ -51,6 +51,8 @@ def test_what_came_out_is_kept_with_all_offsets_that_were_used(tmp_path, monkeyp
         "holds": False,
         "value": 9.0,
     }
+    answers = json.loads((kept / "items.json").read_text())
+    assert answers == AFTER["items"]
     note = json.loads((kept / "provenance.json").read_text())
     assert (note["seeds_from"], note["offsets"], note["commit"]) == (70, [70, 9000], "abc")
     assert (note["command"], note["wall_hours"]) == ("make unseen SEEDS=70", 0.25)

@@ -74,6 +74,14 @@ def test_what_has_been_computed_is_read_and_what_has_changed_is_computed_alone()
     assert len(CALLS) == 3
 
 
+def test_a_folder_counts_by_all_files_below_it():
+    Path("runs/one").mkdir(parents=True)
+    Path("runs/one/a").write_text("1")
+    before = key_of(cell, Path("runs"))
+    Path("runs/one/a").write_text("2")
+    assert key_of(cell, Path("runs")) != before
+
+
 SOURCES = {
     "stages/toy.py": "import lib.used\nfrom lib.work import machinery\n"
     "def toy():\n    from lib.late import late\n",

@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_info
 from lib.files.files import InputError
 from lib.matrices.spectra import singular_values
 from lib.training.devices import generator, use_threads
+from lib.work import compute
 from lib.work.cluster import cluster
 from lib.work.command import run
 from lib.work.compute import n_parallel, spread, spread_by_name
@@ -158,6 +159,11 @@ def test_a_worker_that_is_killed_is_an_error_that_says_by_what(signum, why):
         StoppedError, match=rf"^toy: a worker process died: process \d+ was ended by {why}"
     ):
         list(spread_quietly(signal.raise_signal, [(signum,), (signum,)], 2))
+
+
+def test_the_kernel_counts_whom_it_ended_for_memory(monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda *_: "oom_kill_of_others 1\noom_kill 3\n")
+    assert compute._kills_for_memory() == 3
 
 
 def test_a_stage_whose_worker_dies_ends_with_one_line(monkeypatch):

@@ -35,6 +35,7 @@ class Site:
     )  # bytes that the first answers carry; then it serves all
     always_cut: int | None = None
     ranges: bool = True
+    says_ranges: bool = True
     honest: bool = True  # states the length of what it sends
     headers: dict[str, str] = field(default_factory=dict)
     delay: float = 0
@@ -70,7 +71,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.send_error(416)
                 return
             self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            given = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            if site.says_ranges:
+                self.send_header("Content-Range", given)
         else:
             self.send_response(200)
         if site.honest:
@@ -228,6 +231,13 @@ def test_a_login_page_does_not_cost_the_part_that_is_there(web, path):
     page = web(b"<html>please log in</html>", ranges=False)
     with pytest.raises(InputError, match="gives another file, 26 bytes"):
         get(page, path=path)
+    assert part.read_bytes() == CONTENT[:400_000]
+
+
+def test_a_range_that_is_not_named_is_not_appended(web, path):
+    part = part_with(path, CONTENT[:400_000])
+    with pytest.raises(InputError, match="gives the range none, wanted bytes 400000-"):
+        get(web(says_ranges=False), path=path)
     assert part.read_bytes() == CONTENT[:400_000]
 
 
