@@ -67,4 +67,4 @@ def test_a_killed_stage_computes_again_only_what_was_in_flight(name, tiny_pipeli
 
 def test_every_family_has_such_stages():
     families = {name.partition("_")[0] for name in NAMES}
-    assert families == {"checkpoints", "decision", "gradual", "low", "vision"}
+    assert families >= {"checkpoints", "decision", "gradual", "low", "vision"}

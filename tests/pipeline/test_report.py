@@ -1,12 +1,15 @@
 """The report as a reader's browser shows it: all is on the page, and nothing comes from outside."""
 
 import html
+import io
 import json
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from lib.files.params import load_yaml
 from tests.pipeline.browser import (
@@ -118,6 +121,42 @@ def test_a_browser_shows_all_of_it(page, width, scheme):
     assert len(boxes) >= len(figures())
     assert min(min(box) for box in boxes) > 50
     assert across <= width
+
+
+@pytest.mark.slow
+@needs_browser
+def test_a_click_shows_a_figure_at_full_size_and_another_hides_it(page):
+    with opened(page, 390) as view:
+        view.evaluate("document.querySelectorAll('main details').forEach(e => e.open = true)")
+        figure = view.locator("main .zoom").first
+        picture = figure.locator(".picture")
+        small = picture.bounding_box()["width"]
+        natural = float(re.findall(r"--wide: (\d+)px", picture.get_attribute("style"))[0])
+        figure.click()
+        assert picture.bounding_box()["width"] >= natural > small
+        figure.click()
+        assert picture.bounding_box()["width"] == small
+
+
+@pytest.mark.slow
+@needs_browser
+def test_it_prints_on_at_most_forty_pages(page):
+    with opened(page) as view:
+        printed = view.pdf()
+    assert 5 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 40
+
+
+@pytest.mark.slow
+@needs_browser
+def test_a_figure_is_never_inverted(page):
+    """Captions name its colours: on a dark page, too, it is drawn on white paper."""
+    with opened(page, scheme="dark") as view:
+        view.evaluate("document.querySelectorAll('main details').forEach(e => e.open = true)")
+        first = view.locator("main .zoom .picture").first
+        first.scroll_into_view_if_needed()
+        seen = np.asarray(Image.open(io.BytesIO(first.screenshot())).convert("L")).astype(int)
+    assert np.median(seen) > 240
+    assert seen.min() < 120
 
 
 @pytest.mark.slow

@@ -39,11 +39,12 @@ def reported(folder: Path) -> Path:
     (folder / "any" / "captions.yaml").write_text(json.dumps(CAPTIONS))
     template = ROOT / "stages" / "report.html"
     page = folder / "report.html"
-    (folder / "unseen").mkdir()
+    published = Path("published")
+    (folder / published / "unseen").mkdir(parents=True)
     for name, said_there in (("claims", {}), ("items", {}), ("provenance", UNSEEN)):
-        (folder / "unseen" / f"{name}.json").write_text(json.dumps(said_there))
+        (folder / published / "unseen" / f"{name}.json").write_text(json.dumps(said_there))
     given = [Path("any/captions.yaml"), FIGURES]
-    report.main(Path("claims.json"), Path("items.json"), Path("unseen"), template, page, given)
+    report.main(Path("claims.json"), Path("items.json"), published, template, page, given)
     return folder / "report.html"
 
 

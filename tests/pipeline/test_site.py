@@ -3,13 +3,19 @@ extra `docs`.
 """
 
 import os
-import re
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+from tests.pipeline.browser import CHROMIUM, needs_browser
 from tests.pipeline.project import PYTHON, ROOT, run
 from tools.site import PAGES, listed, on_page_content, packages
+
+SHOWN = ("index.html", "docs/gradual_rank.html", "docs/claims.html", "api/matrices/ranks.html")
 
 
 def test_every_page_of_the_documentation_is_on_the_site():
@@ -39,12 +45,42 @@ def test_a_formula_becomes_mathml_and_its_signs_are_kept():
 
 
 @pytest.mark.slow
-def test_the_site_is_built_strictly_and_asks_for_nothing_outside(tmp_path):
-    """A link that leads nowhere fails; addresses that a reader may follow are no requests."""
+@needs_browser
+@pytest.mark.parametrize("width", [1440, 390], ids=["wide", "a phone"])
+def test_a_browser_shows_the_pages_and_asks_for_nothing_outside(site, width):
+    from playwright.sync_api import sync_playwright
+
+    asked, said = [], []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        view = browser.new_page(viewport={"width": width, "height": 900})
+        view.on("request", lambda request: asked.append(request.url))
+        view.on("console", lambda message: said.append(message.text))
+        view.on("pageerror", lambda error: said.append(str(error)))
+        for page in SHOWN:
+            answer = view.goto(site + page)
+            assert answer.ok, page
+            assert view.evaluate("document.documentElement.scrollWidth") <= width, page
+            assert (
+                view.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
+                == []
+            ), page
+            assert view.locator("h1").count() >= 1, page
+        view.goto(site + "docs/gradual_rank.html")
+        assert view.locator("math").count() >= 1
+        browser.close()
+    assert [url for url in asked if not url.startswith((site, "data:"))] == []
+    assert said == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The address of the site, built strictly: a link that leads nowhere fails."""
     pytest.importorskip("mkdocs")
-    run(PYTHON, "-m", "tools.site", str(tmp_path), at=ROOT, PYTHONPATH=os.pathsep.join(sys.path))
-    for name in ("index", "docs/gradual_rank", "docs/claims", "api/matrices/ranks"):
-        page = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
-        assert re.findall(r"<h1", page), name
-        assert re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="https?:', page) == [], name
-    assert "<math" in (tmp_path / "docs" / "gradual_rank.html").read_text(encoding="utf-8")
+    folder = tmp_path_factory.mktemp("site")
+    run(PYTHON, "-m", "tools.site", str(folder), at=ROOT, PYTHONPATH=os.pathsep.join(sys.path))
+    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=Path(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()

@@ -35,7 +35,15 @@ def by_product(
     return figure, dict(zip(MATRIX_NAMES, (list(row) for row in panels), strict=True))
 
 
-def points(axes: Axes, x: float, values: Any, color: str, *, width: float, ms: float = 4) -> None:
+def points(
+    axes: Axes,
+    x: float,
+    values: Any,
+    color: str | tuple[float, ...],
+    *,
+    width: float,
+    ms: float = 4,
+) -> None:
     """A point for each value, and a bar at their mean."""
     if len(values):
         axes.hlines(values.mean(), x - width, x + width, color=color, lw=2.5)
