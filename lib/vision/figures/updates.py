@@ -11,7 +11,6 @@ from lib.pages.style import (
     MATRIX_NAMES,
     NULL_COLOR,
     READ_WIDTH,
-    TRAINED_COLOR,
     VIRIDIS,
     ranged,
 )
@@ -29,7 +28,7 @@ def ranks_of_products(table: pd.DataFrame) -> Figure:
     for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
         kinds = {
             "initial": ("initial product", INITIAL_COLOR),
-            "trained": ("trained product", TRAINED_COLOR),
+            "trained": ("trained product", GREEN),
             "update": ("update", MATRIX_COLORS[matrix]),
         }
         for shift, (of, (label, color)) in zip((-0.2, 0, 0.2), kinds.items(), strict=True):
