@@ -46,6 +46,7 @@ def test_peft_merges_an_adapter_to_the_base_plus_the_cut(kind, saves, tmp_path):
         after = open_model(tuned.folder, tuned.config)
         rest = beside_linear_layers(model, after)
         assert rest.left == (["cls.predictions.bias"] if kind == "bert" else [])
+        assert rest.config["bias"] in ("all", "none")  # those of other layers too
         config |= rest.config
         saved = rest.parameters
         own = {*(f"{name}.weight" for name in places), *rest.left}

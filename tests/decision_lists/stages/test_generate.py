@@ -250,6 +250,11 @@ def test_settings_that_give_no_task_are_refused_and_nothing_is_written(
     assert files(tmp_path) == ["groups.tsv", "params.yaml"]
 
 
-def test_more_sets_than_a_million_are_refused(stage, tmp_path):
+@pytest.mark.parametrize(
+    "sizes",
+    [{"n_tokens": 30, "seq_len": 15}, {"n_tokens": 22, "seq_len": 11, "repeats": True}],
+    ids=["distinct tokens", "repeats"],
+)
+def test_more_sets_than_a_million_are_refused(stage, tmp_path, sizes):
     with pytest.raises(InputError, match="line 3: seq_len: wanted at most 1000000 sets of as many"):
-        generate(stage, tmp_path, [FIRST | {"n_tokens": 30, "seq_len": 15}, *GROUPS[2:]])
+        generate(stage, tmp_path, [FIRST | sizes, *GROUPS[2:]])

@@ -232,6 +232,10 @@ def test_the_ticks_and_titles_name_the_runs(panels):
     assert [text.get_text() for text in panels("feasible")[1][0].texts] == ["19", "40"]
 
 
+def test_ratios_of_descents_are_on_a_scale_of_decades(panels):
+    assert panels("descents")[1][3].get_xscale() == "log"
+
+
 def test_what_is_judged_early_is_shaded(panels):
     _, axes = panels("spectra")
     assert [len(one.patches) for one in axes] == [0, 1, 1] * 2
