@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lib.files.files import InputError
+from lib.files.inputs import read_as
 from lib.files.params import (
     Count,
     Interval,
@@ -110,6 +111,7 @@ def main(
 ) -> None:
     """Write `tables`, `measures.json`, `summary.json` and `headlines.json`."""
     use_threads(1)
+    read_as("a toy task", read_head, task)
     levels = {"full": read_params(risen, float), "diagonal": read_params(threshold, float)}
     cases = read_cases(descents, Descent)
     theory = read_table(stages, STAGES)

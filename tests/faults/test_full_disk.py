@@ -3,6 +3,7 @@ is half there.
 """
 
 import resource
+from functools import partial
 
 import pytest
 
@@ -28,9 +29,7 @@ def test_a_stage_that_cannot_write_says_so_and_leaves_no_part_of_an_out(
     whole = contents(tiny_pipeline.folder, [out.path for out in stage.outs])
     limit = int(share * max(map(len, whole.values())))
 
-    def full() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))
     code, said = run_loaded(stage, folder, tmp_path / "scratch", full)
     assert code != 0
     assert "File too large" in said

@@ -1,6 +1,6 @@
 """A stage run alone, in a folder with nothing but what dvc.yaml declares that it reads."""
 
-import importlib
+import multiprocessing
 import os
 import runpy
 import shlex
@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 import yaml
 
 from tests.pipeline.project import ROOT, Stage, environment, params_of
+
+LIBRARIES = ["matplotlib.pyplot", "pandas", "pyarrow.parquet", "scipy.stats", "torch"]
 
 
 def declared_params(stage: Stage, project: Path) -> dict[str, Any]:
@@ -69,20 +71,21 @@ def run_alone(stage: Stage, folder: Path, scratch: Path) -> subprocess.Completed
 def run_loaded(
     stage: Stage, folder: Path, scratch: Path, prepare: Callable[[], object] = int
 ) -> tuple[int, str]:
-    """Run a stage in a fork of this process, whose libraries are loaded: how it ended, and what it
-    said. In the fork, `prepare` runs first.
+    """Run a stage in a fork of a process that has its libraries loaded and has computed nothing: how
+    it ended, and what it said. In the fork, `prepare` runs first.
 
-    A file that Python opens must lie in the folder or in scratch, or be code, or none of the
-    repository's.
+    Not in a fork of this process: threads that have computed here do not survive it, and what waits
+    for them waits for ever. A file that Python opens must lie in the folder or in scratch, or be
+    code, or none of the repository's.
     """
-    for module in stage.modules:
-        importlib.import_module(module)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LIBRARIES)
     log = scratch.with_name(f"{scratch.name}.log")
-    child = os.fork()
-    if not child:
-        _end_as(stage, folder, scratch, log, prepare)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status), log.read_text(encoding="utf-8")
+    child = context.Process(target=_end_as, args=(stage, folder, scratch, log, prepare))
+    child.start()
+    child.join()
+    assert child.exitcode is not None
+    return child.exitcode, log.read_text(encoding="utf-8")
 
 
 def _end_as(
@@ -120,5 +123,6 @@ def _end_as(
 def _refuse_what_is_not_declared(event: str, given: tuple[Any, ...]) -> None:
     if event == "open" and isinstance(given[0], str):
         path = Path(given[0]).absolute()
-        if path.is_relative_to(ROOT) and not path.suffix.startswith(".py"):
+        library = path.is_relative_to(sys.prefix)  # .venv may stand in the repository
+        if path.is_relative_to(ROOT) and not library and not path.suffix.startswith(".py"):
             raise PermissionError(f"{path}: wanted a file that dvc.yaml declares")

@@ -53,13 +53,14 @@ def test_git_does_not_see_them(tiny_pipeline):
     assert git("status", "--porcelain", at=tiny_pipeline.folder) == ""
 
 
+def uninstall() -> None:
+    for name in ("dvclive", "dvclive.live"):
+        sys.modules[name] = None
+
+
 @pytest.mark.slow
 def test_without_dvclive_the_training_makes_the_same_bytes(tiny_pipeline, train, tmp_path):
     declared_files(train, tiny_pipeline.folder, tmp_path / "alone")
-
-    def uninstall() -> None:
-        for name in ("dvclive", "dvclive.live"):
-            sys.modules[name] = None
 
     code, said = run_loaded(train, tmp_path / "alone", tmp_path / "root", uninstall)
     assert code == 0, said

