@@ -17,7 +17,7 @@ def numbers_of_falling_losses(scored: pd.DataFrame, threshold: float) -> pd.Data
     """
 
     def falling(losses: pd.Series) -> np.ndarray:
-        logs = np.log(losses.clip(lower=NEGLIGIBLE * threshold))
+        logs = losses.clip(lower=NEGLIGIBLE * threshold).apply(np.log)
         return np.exp(isotonic_regression(logs.to_numpy(), increasing=False).x)
 
     rows = scored.sort_values("n_train")
@@ -31,7 +31,8 @@ def local_exponents(found: pd.DataFrame) -> pd.DataFrame:
     `found` has a row per share and seed, with `n_needed`. Rows have the middle of their two shares,
     the geometric mean.
     """
-    logs = np.log(found.pivot_table(index="share", columns="seed", values="n_needed", dropna=False))
+    needed = found.pivot_table(index="share", columns="seed", values="n_needed", dropna=False)
+    logs = needed.apply(np.log)
     x = np.log(logs.index.to_numpy())
     slopes = np.diff(logs.to_numpy(), axis=0) / np.diff(x)[:, None]
     middle = np.exp((x[1:] + x[:-1]) / 2)

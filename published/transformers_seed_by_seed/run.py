@@ -113,7 +113,7 @@ def of_problem(schema: type[Schema]) -> Schema:
     """The problem's line of the table of problems."""
     table = Path(read_params("gradual_rank.cases", dict)["problems"])
     problems = read_problems(table, schema, "gradual_rank.problem")
-    return next(one for one in problems if one.name == NAME)
+    return next(one for one in problems if vars(one)["name"] == NAME)
 
 
 def follow(seed: int, numbers: Numbers, folder: Path) -> Tables:
@@ -168,8 +168,9 @@ def seed_row(found: Tables, numbers: Numbers) -> dict[str, Any]:
     ahead = stages[np.isfinite(stages["next_time"])]
     last = int(later.loc[later["next_time"] / later["time"] - 1 > numbers.lasting, "stage"].max())
     off = found["off_plateaus"]
-    errors = off[off["stage"] == last].set_index("log10_init_scale")
-    near = errors.loc[STUDIED, "error"] <= NEAR
+    there = off[(off["stage"] == last) & (off["log10_init_scale"] == STUDIED)].iloc[0]
+    near = there["error"] <= NEAR
+    errors = off[off["stage"] == last].set_index("log10_init_scale")["error"]
     kind, which = difference(stages, found["plateaus"], last, numbers.significant)
     algorithm, risen = joins(stages), rises(found["events"])
     finite = rises(found["finite"])
@@ -181,8 +182,8 @@ def seed_row(found: Tables, numbers: Numbers) -> dict[str, Any]:
         "kind": "follows" if near else kind,
         "which": which,
         "last_stage": last,
-        "error": errors.loc[STUDIED, "error"],
-        "relaxations": errors.loc[STUDIED, "relaxations"],
+        "error": there["error"],
+        "relaxations": there["relaxations"],
         "parts_at": parts + 1 if other else 0,
         "joins": algorithm[parts][0] if other else -1,
         "rises": risen[parts][0] if other else -1,
@@ -193,7 +194,7 @@ def seed_row(found: Tables, numbers: Numbers) -> dict[str, Any]:
         "least_gap": (ahead["gap"] / ahead["next_time"]).min(),
         "least_strictness": later["strictness_weights"].min(),
         "least_pull": departed(stages)["pull"].min(),
-        "agrees_from": agrees_from(errors["error"], NEAR),
+        "agrees_from": agrees_from(errors, NEAR),
         "foretold": in_common(finite, risen) / len(finite),
         "foretold_limit": parts / len(algorithm),
     }

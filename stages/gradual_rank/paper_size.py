@@ -111,9 +111,9 @@ def main(
 ) -> None:
     """Write `tables`, `measures.json`, `summary.json` and `headlines.json`."""
     use_threads(1)
-    read_as("a toy task", read_head, task)
     levels = {"full": read_params(risen, float), "diagonal": read_params(threshold, float)}
     cases = read_cases(descents, Descent)
+    read_as("a toy task", read_head, task)
     theory = read_table(stages, STAGES)
     flow = read_table(flows, EVENTS)
     check(descents, cases, flow)

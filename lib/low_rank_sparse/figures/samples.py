@@ -30,12 +30,13 @@ def samples_against_share(needed: pd.DataFrame, local: pd.DataFrame, threshold: 
             (f"{name}_untrained_attention", {"color": NULL_COLOR, "mfc": "white", "ls": "none"}),
         ):
             of = where(needed, sweep=sweep)
-            logs = np.log(of.pivot_table(index="share", columns="seed", values="n_needed"))
+            table = of.pivot_table(index="share", columns="seed", values="n_needed")
+            logs = table.apply(np.log)
             style |= {"marker": marker, "ms": 5, "capsize": 3}
             middle, error = _interval(logs)
             low, high = np.exp(middle - error), np.exp(middle + error)
             at = np.exp(middle)
-            numbers.errorbar(at.index, at, [at - low, high - at], **style)
+            numbers.errorbar(middle.index, at, [at - low, high - at], **style)
         of = where(local, sweep=name)
         middle, error = _interval(of.pivot_table(index="share", columns="seed", values="exponent"))
         style = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "lw": 1, "label": label}
