@@ -252,7 +252,7 @@ def test_settings_that_give_no_task_are_refused_and_nothing_is_written(
 
 @pytest.mark.parametrize(
     "sizes",
-    [{"n_tokens": 30, "seq_len": 15}, {"n_tokens": 22, "seq_len": 11, "repeats": True}],
+    [{"n_tokens": 30, "seq_len": 15}, {"n_tokens": 12, "seq_len": 12, "repeats": True}],
     ids=["distinct tokens", "repeats"],
 )
 def test_more_sets_than_a_million_are_refused(stage, tmp_path, sizes):
