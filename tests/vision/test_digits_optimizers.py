@@ -165,7 +165,6 @@ def test_measures_are_kept_with_the_setup_and_where_they_come_from(made):
     assert (note["seeds"], note["command"]) == ([0, 1], "python -m published.digits_optimizers.run")
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="nothing is published")
 def test_what_is_published_is_measured_of_its_tables_at_the_rates_of_the_grid(tmp_path):
     names = ("trained", "ranks", "truncate", "rates")
     tables = {name: pd.read_parquet(PUBLISHED / "tables" / f"{name}.parquet") for name in names}
