@@ -2,6 +2,7 @@
 differentiation on batches that are drawn here.
 """
 
+import itertools
 import json
 import math
 
@@ -13,6 +14,16 @@ from safetensors.torch import save_file
 from scipy.stats import kendalltau
 
 from lib.files.files import InputError
+from tests.gradual_rank.full_reference import (
+    descent,
+    first_rise,
+    growth_at_zero,
+    normal,
+    output,
+    reached,
+    sigma,
+    taught,
+)
 from tests.stages.made import generator, table
 
 SEED = 5
@@ -47,98 +58,38 @@ seed   coordinate sign time log10_init_scale rises
 """
 
 
-def normal(*shape, source):
-    return torch.randn(*shape, generator=source, dtype=torch.float64)
-
-
 def toy():
     draw = torch.Generator().manual_seed(2)
-    zero = torch.zeros(1, 2 * D, dtype=torch.float64)
-    X, Y = normal(2, 1, N, 4, D, source=draw)
+    X, Y = torch.randn(2, 1, N, 4, D, generator=draw, dtype=torch.float64)
     Y = Y * torch.tensor([3.0, 5.0, 4.0])
-    u, v = normal(2, 1, 2 * D, source=draw)
+    u, v = torch.randn(2, 1, 2 * D, generator=draw, dtype=torch.float64)
+    zero = torch.zeros_like(u)
     return {"seeds": torch.tensor([SEED]), "X": X, "Y": Y, "teacher": zero, "u": u, "v": v}
 
 
-def attention(X, W_KQ, W_VO):
-    return torch.softmax(X @ W_KQ @ X.mT, -1) @ X @ W_VO
-
-
-def batches(seed, size):
+def on_batches(case, seed, of, Y, start):
+    """The loss on all samples and the weights at every step, on one batch after another."""
+    *_, size, scale, rate, n_steps, _ = case
+    X = toy()["X"][0]
     source = generator(seed, "batches")
-    while True:
-        order = torch.randperm(N, generator=source)
-        yield from (order[i : i + size] for i in range(0, N, size))
-
-
-def descent(value, W, rate, n_steps, seed, size):
-    """The weights at every step, on one batch after another."""
-    chosen = batches(seed, size)
-    for _ in range(n_steps + 1):
-        W = [w.detach().requires_grad_() for w in W]
-        yield [w.detach() for w in W]
-        slopes = torch.autograd.grad(value(W, next(chosen)), W)
-        W = [w - rate * g for w, g in zip(W, slopes, strict=True)]
-
-
-def products(W):
-    return W[0] @ W[1].T, W[2] @ W[3].T
-
-
-def drawn(purpose):
-    return list(normal(4, D, D, source=generator(SEED, purpose)))
-
-
-def trained(X, case, seed):
-    """The loss and both products at every look, of full matrices."""
-    _, _, _, _, size, scale, rate, n_steps, every = case
-    Y = attention(X, *(product / D for product in products(drawn("full teacher"))))
+    epochs = (torch.randperm(N, generator=source).split(size) for _ in itertools.count())
+    batches = itertools.chain.from_iterable(epochs)
 
     def value(W, chosen):
-        return (attention(X[chosen], *products(W)) - Y[chosen]).square().mean()
+        return (of(X[chosen], W) - Y[chosen]).square().mean()
 
-    everything = torch.arange(N)
-    steps = descent(value, [10**scale * w for w in drawn("full start")], rate, n_steps, seed, size)
-    for step, W in enumerate(steps):
-        if step % every == 0:
-            loss = value(W, everything) / Y.square().mean()
-            yield step, float(loss), [torch.linalg.svdvals(one).numpy() for one in products(W)]
+    steps = descent(lambda W: value(W, next(batches)), 10**scale * start, lambda W, g: W - rate * g)
+    for _, W in itertools.islice(steps, n_steps + 1):
+        yield float(value(W, torch.arange(N)) / Y.square().mean()), W
 
 
-def rise(times, course):
-    """When the logarithm first comes to that of the threshold, on straight lines."""
-    for k, sigma in enumerate(course):
-        if sigma >= RISEN:
-            if k == 0:
-                return times[0]
-            logs = np.log([course[k - 1], sigma])
-            return float(np.interp(math.log(RISEN), logs, times[k - 1 : k + 1]))
-    return math.inf
+def diagonal(X, W):
+    a, b = W.prod(0).chunk(2)
+    return torch.softmax(X * a @ X.mT, -1) @ X * b
 
 
-def followed(task, case, seed):
-    """The products and the loss at every step, of the diagonal head."""
-    _, _, _, _, size, scale, rate, n_steps, _ = case
-    X, Y = task["X"][0], task["Y"][0]
-
-    def value(W, chosen):
-        a, b = (W[0] * W[1]).chunk(2)
-        found = attention(X[chosen], torch.diag(a), torch.diag(b))
-        return (found - Y[chosen]).square().mean()
-
-    start = [10**scale * task[name][0] for name in "uv"]
-    for W in descent(value, start, rate, n_steps, seed, size):
-        loss = value(W, torch.arange(N)) / Y.square().mean()
-        yield (W[0] * W[1]).numpy(), float(loss)
-
-
-def crossings(course):
-    """When each product first rises to the threshold, and with which sign."""
-    found = {}
-    for step, p in enumerate(course):
-        for i in np.flatnonzero(np.abs(p) >= LEVEL).tolist():
-            found.setdefault(i, (step, int(np.sign(p[i]))))
-    return found
+def full(X, W):
+    return output(X, *W)
 
 
 @pytest.fixture
@@ -183,10 +134,54 @@ def made(run):
 
 def test_full_matrices_descend_and_rise_as_by_automatic_differentiation(made):
     tables, measures = made
-    rises = {}
+    X = toy()["X"][0]
+    Y = taught(X, SEED)
+    start = normal(SEED, "full start", 4, D, D)
+    growth, _, _ = growth_at_zero(X, Y)
+    wait = first_rise(X, Y, 10**-1.5 * start, RISEN, 0.9)["stepped"]
+    reference = None
     for case, seed in ((CASES[0], 0), (CASES[1], 3), (CASES[1], 4)):
-        rises[case[0], seed] = check_full(toy()["X"][0], tables, case, seed)
-    check_rises(measures, rises)
+        name = case[0]
+        looks = list(on_batches(case, seed, full, Y, start))[::6]
+        times = 0.9 * 6 * np.arange(len(looks))
+        losses = rows_of(tables["losses"], name, seed)
+        np.testing.assert_allclose(losses["loss"], [loss for loss, _ in looks], rtol=1e-6)
+        np.testing.assert_allclose(losses["time"], times)
+        np.testing.assert_allclose(losses["rescaled_time"], times / (1.5 * math.log(10)))
+        rises = {}
+        for matrix, k in (("W_KQ", 0), ("W_VO", 2)):
+            courses = np.stack([sigma(*W[k : k + 2]) for _, W in looks])
+            spectra, directions = (
+                rows[rows["matrix"] == matrix]
+                for rows in (rows_of(tables[key], name, seed) for key in ("spectra", "directions"))
+            )
+            if seed == 4:  # the first seed alone is drawn
+                assert spectra.empty
+            else:
+                of_looks = np.stack(list(spectra["singular_values"]))
+                np.testing.assert_allclose(of_looks, courses, rtol=1e-5)
+                assert spectra["step"].tolist() == list(range(0, 91, 6))
+            rises[matrix] = [reached(times, course, RISEN) for course in courses.T]
+            found = directions.sort_values("direction")["rise"]
+            np.testing.assert_allclose(found, rises[matrix], rtol=1e-5)
+        both = np.concatenate(list(rises.values()))
+        reference = both if reference is None else reference
+        seen = np.isfinite(reference)
+        assert 1 < seen.sum() < 2 * D
+        with np.errstate(invalid="ignore"):
+            off = np.where(np.isfinite(both), np.abs(both / reference - 1), 1)[seen]
+        first, second, never = sorted(rises["W_VO"])
+        assert never == math.inf
+        wanted = {
+            "rises_KQ": np.isfinite(rises["W_KQ"]).sum(),
+            "rises_VO": 2,
+            "least_gap": (second - first) / first,
+            "first_rise_limit": abs(1.5 * math.log(10) / growth / first - 1),
+            "first_rise_stepped": abs(wait / first - 1),
+            "descent_error": np.median(off),
+        }
+        own = {key: values(measures, f"{name}_{key}")[str(seed)] for key in wanted}
+        assert own == pytest.approx(wanted, rel=1e-4, abs=1e-9)
 
 
 def test_statements_name_the_sizes(made):
@@ -194,103 +189,30 @@ def test_statements_name_the_sizes(made):
     assert setup.items() <= made[1]["setup"].items()
 
 
-def check_full(X, tables, case, seed):
-    """Losses, and the singular values of the first seed; gives when what rises, by matrix."""
-    name, rate, scale = case[0], case[6], case[5]
-    looks = list(trained(X, case, seed))
-    times = [step * rate for step, *_ in looks]
-    losses = rows_of(tables["losses"], name, seed)
-    np.testing.assert_allclose(losses["loss"], [loss for _, loss, _ in looks], rtol=1e-6)
-    np.testing.assert_allclose(losses["time"], times)
-    np.testing.assert_allclose(losses["rescaled_time"], np.divide(times, -scale * math.log(10)))
-    found = {}
-    for k, matrix in enumerate(("W_KQ", "W_VO")):
-        courses = np.stack([sigma[k] for *_, sigma in looks])
-        own = rows_of(tables["spectra"], name, seed)
-        own = own[own["matrix"] == matrix]
-        if seed != 4:
-            np.testing.assert_allclose(np.stack(list(own["singular_values"])), courses, rtol=1e-5)
-            assert own["step"].tolist() == [step for step, *_ in looks]
-        else:
-            assert own.empty
-        found[matrix] = [rise(times, course) for course in courses.T]
-        directions = rows_of(tables["directions"], name, seed)
-        directions = directions[directions["matrix"] == matrix].sort_values("direction")
-        np.testing.assert_allclose(directions["rise"], found[matrix], rtol=1e-5)
-    return found
-
-
-def check_rises(measures, rises):
-    """What is counted, and the first rise beside the linear flow about zero."""
-    assert np.isinf(rises["some", 3]["W_KQ"]).any()
-    assert np.isfinite(rises["all", 0]["W_VO"]).sum() > 1
-    reference = np.concatenate(list(rises["all", 0].values()))
-    for (name, seed), found in rises.items():
-        own = {key: values(measures, f"{name}_{key}")[str(seed)] for key in KEYS}
-        assert own["rises_KQ"] == np.isfinite(found["W_KQ"]).sum()
-        assert own["rises_VO"] == np.isfinite(found["W_VO"]).sum()
-        first, second, never = sorted(found["W_VO"])
-        assert never == math.inf
-        assert own["least_gap"] == pytest.approx((second - first) / first, rel=1e-5)
-        limit, stepped = forecast(0.9)
-        assert own["first_rise_limit"] == pytest.approx(abs(limit / first - 1), rel=1e-5)
-        assert own["first_rise_stepped"] == pytest.approx(abs(stepped / first - 1), rel=1e-5)
-        both = np.concatenate(list(found.values()))
-        off = [
-            abs(b / a - 1) if b < math.inf else 1.0
-            for a, b in zip(reference, both, strict=True)
-            if a < math.inf
-        ]
-        assert own["descent_error"] == pytest.approx(np.median(off), rel=1e-4, abs=1e-9)
-
-
-KEYS = (
-    "rises_KQ",
-    "rises_VO",
-    "least_gap",
-    "first_rise_limit",
-    "first_rise_stepped",
-    "descent_error",
-)
-
-
-def forecast(rate):
-    """1 / σ₁, and when the joint direction of W_V and W_O that grows by 1 + η σ₁ a step rises."""
-    X = toy()["X"][0]
-    Y = attention(X, *(product / D for product in products(drawn("full teacher"))))
-    W = torch.zeros(D, D, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad((attention(X, torch.zeros_like(W), W) - Y).square().mean(), W)
-    U, sigma, V = np.linalg.svd(-slope.numpy())
-    start = drawn("full start")
-    joint = U[:, 0] @ start[2].numpy() + V[0] @ start[3].numpy()
-    growth = math.log(4 * RISEN / (10**-3 * (joint @ joint)))
-    return 1.5 * math.log(10) / sigma[0], growth / (2 * math.log(1 + rate * sigma[0]) / rate)
-
-
 @pytest.mark.parametrize("seed", [3, 4])
 def test_significant_products_activate_as_in_descent_and_beside_the_flow(made, seed):
-    (tables, measures), task, case = made, toy(), CASES[2]
-    rate, unit = case[6], 0.5 * math.log(10)
-    looks = list(followed(task, case, seed))
+    (tables, measures), task = made, toy()
+    unit = 0.5 * math.log(10)
+    start = torch.cat([task["u"], task["v"]])
+    looks = list(on_batches(CASES[2], seed, diagonal, task["Y"][0], start))
     losses = rows_of(tables["losses"], "diagonal", seed)
-    np.testing.assert_allclose(losses["loss"], [loss for _, loss in looks][::4], rtol=1e-6)
-    crossed = crossings([p for p, _ in looks])
+    np.testing.assert_allclose(losses["loss"], [loss for loss, _ in looks][::4], rtol=1e-6)
     own = rows_of(tables["batches"], "diagonal", seed).sort_values("stage")
     assert own["coordinate"].tolist() == [4, 3]
-    measured = [
-        crossed[i][0] * rate / unit if crossed.get(i, (0, 0))[1] == sign else math.inf
-        for i, sign in ((4, 1), (3, -1))
-    ]
+    measured = []
+    for i, sign in ((4, 1), (3, -1)):
+        course = np.array([float(W.prod(0)[i]) for _, W in looks])
+        crossed = np.flatnonzero(np.abs(course) >= LEVEL)
+        joins = len(crossed) and course[crossed[0]] * sign > 0
+        measured.append(crossed[0] * 0.3 / unit if joins else math.inf)
     assert min(measured) < math.inf
     np.testing.assert_allclose(own["measured"], measured, rtol=1e-6)
     np.testing.assert_allclose(own["flow"], [7 / unit, 9.5 / unit], rtol=1e-6)
     np.testing.assert_allclose(own["predicted"], [2, 3])
     for key, theory in (("flow_error", own["flow"]), ("limit_error", own["predicted"])):
-        errors = [
-            abs(a - b) / b if a < math.inf else 1.0 for a, b in zip(measured, theory, strict=True)
-        ]
+        off = np.where(np.isfinite(measured), np.abs(measured - theory) / theory, 1)
         found = values(measures, f"diagonal_{key}")[str(seed)]
-        assert found == pytest.approx(np.median(errors), rel=1e-6)
+        assert found == pytest.approx(np.median(off), rel=1e-6)
     tau = kendalltau(measured, own["flow"]).statistic
     assert values(measures, "diagonal_order")[str(seed)] == pytest.approx(tau)
 
