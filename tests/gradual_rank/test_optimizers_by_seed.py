@@ -4,6 +4,7 @@ measures by hand.
 
 import json
 import math
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import yaml
 from published.optimizers_by_seed import run as published
 from published.optimizers_by_seed import trainings
 from stages.gradual_rank import optimizers
+from tests.gradual_rank.full_reference import descent, normal, output
 from tests.stages.made import generator
 
 D = 3
@@ -57,51 +59,34 @@ def folder(tmp_path_factory):
     return at / "published" / "optimizers_by_seed"
 
 
-def output(X, W_KQ, W_VO):
-    return torch.softmax(X @ W_KQ @ X.mT, -1) @ X @ W_VO
-
-
-def four(seed, purpose):
-    return torch.randn(4, D, D, generator=generator(seed, purpose), dtype=torch.float64)
-
-
-def teacher_of(seed):
-    W_K, W_Q, W_V, W_O = (w[:, :2] for w in four(seed, "full teacher"))
-    return W_K @ W_Q.T / math.sqrt(D * 2), W_V @ W_O.T / math.sqrt(D * 2)
-
-
 def descended(seed, n_steps):
     """The last loss of gradient descent by autograd, the teacher's on the same targets, and the
     cosines, all by their definitions.
     """
-    X = torch.randn(3, 4, D, generator=generator(seed, "tokens"), dtype=torch.float64)
-    clean = output(X, *teacher_of(seed))
-    noise = torch.randn(X.shape, generator=generator(seed, "noise"), dtype=torch.float64)
-    Y = clean + 0.5 * clean.std() * noise
-    W = (0.1 * four(seed, "full start")).requires_grad_()
-    half = math.nan
-    for _ in range(n_steps + 1):
-        W_K, W_Q, W_V, W_O = W
-        loss = (output(X, W_K @ W_Q.T, W_V @ W_O.T) - Y).square().mean() / Y.square().mean()
-        if math.isnan(half) and loss <= 0.5:
-            half = cosine(W_K @ W_Q.T, teacher_of(seed)[0])
-        last = W.detach().clone()
-        (G,) = torch.autograd.grad(loss * Y.square().mean(), W)
-        with torch.no_grad():
-            W -= 0.3 * G
-    W_K, W_Q, W_V, W_O = last
+    X = normal(seed, "tokens", 3, 4, D)
+    teacher = normal(seed, "full teacher", 4, D, D)[..., :2] / (D * 2) ** 0.25
+    clean = output(X, *teacher)
+    Y = clean + 0.5 * clean.std() * normal(seed, "noise", *X.shape)
+    power = Y.square().mean()
+    start = 0.1 * normal(seed, "full start", 4, D, D)
+    every = descent(
+        lambda W: (output(X, *W) - Y).square().mean() / power,
+        start,
+        lambda W, g: W - 0.3 * power * g,
+    )
+    losses, W = zip(*islice(every, n_steps + 1), strict=True)
+    half = next((w for loss, w in zip(losses, W, strict=True) if loss <= 0.5), None)
+    of_keys, of_values = teacher[0] @ teacher[1].T, teacher[2] @ teacher[3].T
     cosines = [
-        half,
-        cosine(W_K @ W_Q.T, teacher_of(seed)[0]),
-        cosine(W_V @ W_O.T, teacher_of(seed)[1]),
+        math.nan if half is None else cosine(half[0] @ half[1].T, of_keys),
+        cosine(W[-1][0] @ W[-1][1].T, of_keys),
+        cosine(W[-1][2] @ W[-1][3].T, of_values),
     ]
-    of_teacher = (Y - clean).square().mean() / Y.square().mean()
-    return loss.item(), of_teacher.item(), cosines
+    return losses[-1], float((Y - clean).square().mean() / power), cosines
 
 
 def cosine(A, B):
-    a, b = (W.detach().numpy().ravel() for W in (A, B))
-    return float(a @ b / math.sqrt((a @ a) * (b @ b)))
+    return float((A * B).sum() / torch.linalg.matrix_norm(A) / torch.linalg.matrix_norm(B))
 
 
 def test_rows_are_those_of_the_stage_and_of_autograd(folder, monkeypatch):
@@ -149,12 +134,12 @@ def test_measures_tell_the_seeds_in_which_descent_is_stuck_from_others(folder):
 
 
 def test_the_growth_that_is_left_is_that_outside_what_has_risen():
-    turned = torch.linalg.qr(torch.randn(2, D, D, generator=generator(0), dtype=torch.float64))[0]
-    U, V = turned
-    W = U @ torch.diag(torch.tensor([2.0, 0.5, 1e-5], dtype=torch.float64)) @ V.T
-    G = U @ torch.diag(torch.tensor([9.0, 7.0, 0.25], dtype=torch.float64)) @ V.T
-    risen = U @ torch.diag(torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64)) @ V.T
-    found = trainings.growth_left(torch.stack([W, risen])[:, None], torch.stack([G, G])[:, None])
-    assert found.tolist() == pytest.approx([0.25])
-    all_risen = torch.stack([risen, risen])[:, None]
-    assert trainings.growth_left(all_risen, torch.stack([G, G])[:, None]).tolist() == [0]
+    U, V = torch.linalg.qr(torch.randn(2, D, D, generator=generator(0), dtype=torch.float64))[0]
+    G, some, every = (
+        (U * torch.tensor(values, dtype=torch.float64)) @ V.T
+        for values in ([9, 7, 0.25], [2, 0.5, 1e-5], [3, 2, 1])
+    )
+    slopes = torch.stack([G, G])[:, None]
+    for W, left in ((some, 0.25), (every, 0)):
+        found = trainings.growth_left(torch.stack([W, every])[:, None], slopes)
+        assert found.tolist() == pytest.approx([left])

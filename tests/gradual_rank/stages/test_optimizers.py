@@ -4,6 +4,7 @@ torch.optim.
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,15 @@ from scipy.stats import kendalltau
 
 from lib.files.files import InputError
 from lib.files.runs import open_runs
-from tests.stages.made import generator
+from tests.gradual_rank.full_reference import (
+    NAMES,
+    descent,
+    growth_at_zero,
+    normal,
+    output,
+    reached,
+    sigma,
+)
 
 SECTION, HEAD = "any.family.optimizers", "any.family.full"
 PARAMS = {
@@ -39,33 +48,20 @@ adam\tadam\t0.01\t40\t0\t0
 muon\tpolar_factors\t0.02\t30\t0\t0.5
 """
 PLACES = ("optimizers.tsv", "optimizer_runs", "trained")
-SEEDS, NAMES, D = (5, 6), ("W_K", "W_Q", "W_V", "W_O"), 3
+SEEDS, D = (5, 6), 3
+PRODUCTS = (("KQ", 0), ("VO", 2))  # and where their factors stand
 RATES = {"gd": 0.3, "sign": 0.01, "adam": 0.01, "muon": 0.02}
-
-
-def output(X, W_KQ, W_VO):
-    return torch.softmax(X @ W_KQ @ X.mT, -1) @ X @ W_VO
-
-
-def four(seed, purpose):
-    drawn = torch.randn(4, D, D, generator=generator(seed, purpose), dtype=torch.float64)
-    return dict(zip(NAMES, drawn, strict=True))
 
 
 def task(seed, rank, n_samples, noise=0.0):
     """Tokens, targets and test data; the teacher's factors have as many columns as its rank."""
-    W = {name: w[:, :rank] for name, w in four(seed, "full teacher").items()}
-    products = [W[a] @ W[b].T / math.sqrt(D * rank) for a, b in (("W_K", "W_Q"), ("W_V", "W_O"))]
-    X, X_test = (
-        torch.randn(n, 4, D, generator=generator(seed, purpose), dtype=torch.float64)
-        for n, purpose in ((n_samples, "tokens"), (4, "test tokens"))
-    )
-    Y = output(X, *products)
+    W = normal(seed, "full teacher", 4, D, D)[..., :rank] / (D * rank) ** 0.25
+    X = normal(seed, "tokens", n_samples, 4, D)
+    Y = output(X, *W)
     if noise:
-        Y = Y + noise * Y.std() * torch.randn(
-            Y.shape, generator=generator(seed, "noise"), dtype=torch.float64
-        )
-    return X, Y, X_test, output(X_test, *products)
+        Y = Y + noise * Y.std() * normal(seed, "noise", *Y.shape)
+    X_test = normal(seed, "test tokens", 4, 4, D)
+    return X, Y, X_test, output(X_test, *W)
 
 
 def rates(name, scale, longer=1):
@@ -83,36 +79,33 @@ def trained(name, X, Y, seed, scale, longer=1, of_Q=1.0):
 
     W_Q and W_O begin `of_Q` times as large as the others.
     """
-    W = {
-        key: 10**scale * (of_Q if key in ("W_Q", "W_O") else 1) * w
-        for key, w in four(seed, "full start").items()
-    }
-    W = {key: w.requires_grad_() for key, w in W.items()}
-    adam = torch.optim.Adam(list(W.values()), lr=1.0)
-    time, found = 0.0, []
-    for rate in [*rates(name, scale, longer), 0.0]:
-        loss = (output(X, W["W_K"] @ W["W_Q"].T, W["W_V"] @ W["W_O"].T) - Y).square().mean()
-        found.append(
-            (time, float(loss.detach()), {key: w.detach().clone() for key, w in W.items()})
-        )
-        adam.zero_grad()
-        loss.backward()
-        adam.param_groups[0]["lr"] = rate
+    start = 10**scale * normal(seed, "full start", 4, D, D)
+    start[1::2] *= of_Q
+    times = np.cumsum([0.0, *rates(name, scale, longer)])
+    each = iter(rates(name, scale, longer))
+    of_adam = start.clone().requires_grad_()
+    adam = torch.optim.Adam([of_adam])
+
+    def move(W, G):
+        rate = next(each)
         if name == "adam":
+            of_adam.grad = G
+            adam.param_groups[0]["lr"] = rate
             adam.step()
-        with torch.no_grad():
-            for w in W.values() if name != "adam" else ():
-                if name == "muon":
-                    U, _, Vh = np.linalg.svd(w.grad.numpy())
-                    w -= rate * torch.from_numpy(U @ Vh)
-                else:
-                    w -= rate * (w.grad if name == "gd" else w.grad.sign())
-        time += rate
-    return found
+            return of_adam.detach().clone()
+        if name == "muon":
+            U, _, Vh = torch.linalg.svd(G)
+            return W - rate * U @ Vh
+        return W - rate * (G if name == "gd" else G.sign())
+
+    steps = descent(lambda W: (output(X, *W) - Y).square().mean(), start, move)
+    return [(float(time), loss, W) for time, (loss, W) in zip(times, steps, strict=False)]
 
 
-def sigma(W, a, b):
-    return np.linalg.svd((W[a] @ W[b].T).numpy(), compute_uv=False)
+@cache
+def on_many(name, rank, scale, seed):
+    X, Y, *_ = task(seed, rank, 9)
+    return trained(name, X, Y, seed, scale)
 
 
 def effective(values):
@@ -139,64 +132,48 @@ def tables(stage, tmp_path):
 
 
 def test_courses_and_what_is_read_off_them_are_those_of_automatic_differentiation(tables):
-    runs, courses = tables["runs"], tables["courses"]
-    assert len(runs) == 4 * 2 * 2 * 2
+    runs = tables["runs"]
+    cell = ["optimizer", "teacher_rank", "log10_init_scale", "seed"]
+    courses = dict(list(tables["courses"].groupby(cell)))
+    assert len(runs) == len(courses) == 4 * 2 * 2 * 2
     for row in runs.to_dict("records"):
-        cell = {key: row[key] for key in ("optimizer", "teacher_rank", "log10_init_scale", "seed")}
-        X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
-        steps = trained(row["optimizer"], X, Y, row["seed"], row["log10_init_scale"])
-        own = courses[
-            np.logical_and.reduce([courses[key] == value for key, value in cell.items()])
-        ].sort_values("step")
+        steps = on_many(*(row[key] for key in cell))
+        own = courses[tuple(row[key] for key in cell)].sort_values("step")
         assert own["step"].tolist() == list(range(len(steps)))  # so few are all kept
-        for look, (time, _, W) in zip(own.to_dict("records"), steps, strict=True):
-            assert look["time"] == pytest.approx(time, abs=1e-12)
-            for product, pair in (("W_KQ", ("W_K", "W_Q")), ("W_VO", ("W_V", "W_O"))):
-                np.testing.assert_allclose(look[product], sigma(W, *pair), rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(own["time"], [time for time, *_ in steps], atol=1e-12)
+        for product, k in PRODUCTS:
+            path = [sigma(*W[k : k + 2]) for *_, W in steps]
+            found = np.stack(list(own[f"W_{product}"]))
+            np.testing.assert_allclose(found, path, rtol=1e-5, atol=1e-9)
         check_row(row, steps)
 
 
 def test_the_weights_are_kept_as_a_run_of_each_training(tables):
     assert len(tables["opened"]) == 4 * 2 * 2
-    rows = tables["runs"].set_index(["optimizer", "teacher_rank", "log10_init_scale", "seed"])
     for run, weights in tables["opened"]:
         cell = run.layout.cell
-        name, scale = cell["optimizer"], cell["log10_init_scale"]
+        name, rank, scale = (cell[key] for key in ("optimizer", "teacher_rank", "log10_init_scale"))
         assert (run.layout.seeds, run.layout.products["W_VO"]) == ([5, 6], ["W_V", "W_O"])
-        assert (
-            run.folder.name
-            == f"optimizer={name},teacher_rank={cell['teacher_rank']},log10_init_scale={scale:g}"
-        )
+        folder = f"optimizer={name},teacher_rank={rank},log10_init_scale={scale:g}"
+        assert run.folder.name == folder
         for n, seed in enumerate(SEEDS):
-            X, Y, *_ = task(seed, cell["teacher_rank"], 9)
-            steps = trained(name, X, Y, seed, scale)
+            steps = on_many(name, rank, scale, seed)
             own = run.steps[run.steps["seed"] == seed]
             assert (own["step"].iloc[0], own["step"].iloc[-1], len(own)) == (0, len(steps) - 1, 9)
             for row in own.to_dict("records"):
                 time, loss, W = steps[row["step"]]
-                assert (row["time"], row["loss"]) == pytest.approx(
-                    (time, loss / steps[0][1]), rel=1e-5, abs=1e-12
-                )
-                assert row["rescaled_time"] == pytest.approx(
-                    time / (-scale * math.log(10)), abs=1e-12
-                )
-                found = weights[row["snapshot"]]
-                for key in NAMES:
-                    np.testing.assert_allclose(found[key][n], W[key], rtol=1e-5, atol=1e-9)
-            of = rows.loc[name, cell["teacher_rank"], scale, seed]
-            first, last = steps[0][2], steps[-1][2]
-            assert of["square_change_KQ"] == pytest.approx(
-                square_change(first, last, "W_K", "W_Q"), rel=1e-4
-            )
+                found = [row[key] for key in ("time", "rescaled_time", "loss")]
+                wanted = [time, time / (-scale * math.log(10)), loss / steps[0][1]]
+                assert found == pytest.approx(wanted, rel=1e-5, abs=1e-12)
+                for key, w in zip(NAMES, W, strict=True):
+                    kept = weights[row["snapshot"]][key][n]
+                    np.testing.assert_allclose(kept, w, rtol=1e-5, atol=1e-9)
 
 
-def square_change(before, after, P, Q):
+def square_change(before, after, k):
     """The change of PᵀP - QᵀQ over that of the sum."""
-    change = [after[key].T @ after[key] - before[key].T @ before[key] for key in (P, Q)]
-    return float(
-        torch.linalg.matrix_norm(change[0] - change[1])
-        / torch.linalg.matrix_norm(change[0] + change[1])
-    )
+    P, Q = (after.mT @ after - before.mT @ before)[k : k + 2]
+    return float(torch.linalg.matrix_norm(P - Q) / torch.linalg.matrix_norm(P + Q))
 
 
 def test_what_is_conserved_is_that_of_uneven_factors(tables):
@@ -207,29 +184,18 @@ def test_what_is_conserved_is_that_of_uneven_factors(tables):
     for row in tables["conserved"].to_dict("records"):
         X, Y, *_ = task(row["seed"], D, 9)
         steps = trained(row["optimizer"], X, Y, row["seed"], -1, of_Q=0.5)
-        ended = next((n for n, (_, loss, _) in enumerate(steps) if loss <= 0.1 * steps[0][1]), None)
-        assert row["reached"] == (ended is not None)
-        last = steps[-1 if ended is None else ended][2]
-        for product, pair in (("KQ", ("W_K", "W_Q")), ("VO", ("W_V", "W_O"))):
-            assert row[f"square_change_{product}"] == pytest.approx(
-                square_change(steps[0][2], last, *pair), rel=1e-4
-            )
-
-
-def reached(time, values, bar):
-    """When values first reach a bar, on the straight line of their logarithm."""
-    k = next((k for k, value in enumerate(values) if value >= bar), None)
-    if not k:
-        return math.inf if k is None else time[0]
-    return float(np.interp(math.log(bar), np.log(values[k - 1 : k + 1]), time[k - 1 : k + 1]))
+        fallen = [W for _, loss, W in steps if loss <= 0.1 * steps[0][1]]
+        assert row["reached"] == bool(fallen)
+        last = fallen[0] if fallen else steps[-1][2]
+        for product, k in PRODUCTS:
+            wanted = square_change(steps[0][2], last, k)
+            assert row[f"square_change_{product}"] == pytest.approx(wanted, rel=1e-4)
 
 
 def check_row(row, steps):
     """What the row says of the course."""
-    time, loss = [step[0] for step in steps], [step[1] for step in steps]
-    KQ, VO = (
-        np.stack([sigma(W, *pair) for *_, W in steps]) for pair in (("W_K", "W_Q"), ("W_V", "W_O"))
-    )
+    time, loss, W = zip(*steps, strict=True)
+    KQ, VO = (np.stack([sigma(*w[k : k + 2]) for w in W]) for _, k in PRODUCTS)
     half = next((k for k, one in enumerate(loss) if one <= loss[0] / 2), -1)
     stable = [(values**2).sum() / values[0] ** 2 for values in VO]
     counted, of_keys = (values.T[values[-1] > PARAMS["significant"]] for values in (VO, KQ))
@@ -239,11 +205,13 @@ def check_row(row, steps):
     )
     in_turn = itertools.pairwise(sorted(zip(ended, begun, strict=True)))
     apart = [begin >= end for (end, _), (_, begin) in in_turn]
+    of_factors = np.stack([torch.linalg.svdvals(w[2:]) for w in W])
     growth = [
-        np.diff(np.interp([0.05, 0.15], time, [np.linalg.svd(W[key])[1][k] for *_, W in steps]))[0]
-        / 0.1
-        for key, k in itertools.product(("W_V", "W_O"), range(len(counted)))
+        np.diff(np.interp([0.05, 0.15], time, of_factors[:, n, k]))[0] / 0.1
+        for n, k in itertools.product((0, 1), range(len(counted)))
     ]
+    rate = RATES[row["optimizer"]]
+    X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
     wanted = {
         "loss": loss[-1] / loss[0],
         "stable_rank_half": stable[half],
@@ -257,19 +225,11 @@ def check_row(row, steps):
         "slope_least": min(growth, default=math.nan),
         "slope_most": max(growth, default=math.nan),
         "plateau": plateau(time, loss),
+        "growth": math.log1p(rate * growth_at_zero(X, Y)[0]) / rate,
+        "square_change_KQ": square_change(W[0], W[-1], 0),
     }
-    assert {name: row[name] for name in wanted} == pytest.approx(
-        wanted, rel=1e-4, abs=1e-9, nan_ok=True
-    )
-    X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
-    W_VO = torch.zeros(D, D, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(
-        (X.mean(-2, keepdim=True).expand_as(X) @ W_VO - Y).square().mean(), W_VO
-    )
-    rate = RATES[row["optimizer"]]
-    assert row["growth"] == pytest.approx(
-        math.log1p(rate * np.linalg.svd(slope)[1][0]) / rate, rel=1e-9
-    )
+    found = {name: row[name] for name in wanted}
+    assert found == pytest.approx(wanted, rel=1e-4, abs=1e-9, nan_ok=True)
 
 
 def order(last, ended):
@@ -289,73 +249,37 @@ def plateau(time, loss):
 
 
 def test_few_and_noisy_samples_have_the_test_losses_of_their_paths(tables):
-    few, paths = tables["few"], tables["paths"]
-    assert len(few) == 4 * 2 * 2
+    few = tables["few"]
+    cell = ["optimizer", "seed", "n_samples", "noise"]
+    paths = dict(list(tables["paths"].groupby(cell)))
+    assert len(few) == len(paths) == 4 * 2 * 2
     for row in few.to_dict("records"):
         X, Y, X_test, Y_test = task(row["seed"], 2, row["n_samples"], row["noise"])
         steps = trained(row["optimizer"], X, Y, row["seed"], -1, 2 if row["noise"] else 1)
-        tested = [
-            float(
-                (output(X_test, W["W_K"] @ W["W_Q"].T, W["W_V"] @ W["W_O"].T) - Y_test)
-                .square()
-                .mean()
-                / Y_test.square().mean()
-            )
-            for *_, W in steps
-        ]
-        own = paths[
-            (paths["seed"] == row["seed"])
-            & (paths["optimizer"] == row["optimizer"])
-            & (paths["noise"] == row["noise"])
-        ]
-        np.testing.assert_allclose(own.sort_values("step")["test_loss"], tested, rtol=1e-5)
-        np.testing.assert_allclose(
-            own.sort_values("step")["loss"], [one / steps[0][1] for _, one, _ in steps], rtol=1e-5
-        )
-        assert row["best_test_loss"] == pytest.approx(min(tested), rel=1e-5)
-        assert (row["last_test_loss"], row["loss"]) == pytest.approx(
-            (tested[-1], steps[-1][1] / steps[0][1]), rel=1e-5
-        )
-        W = steps[-1][2]
-        assert row["effective_rank_KQ"] == pytest.approx(
-            effective(sigma(W, "W_K", "W_Q")), rel=1e-5
-        )
-        assert row["effective_rank_VO"] == pytest.approx(
-            effective(sigma(W, "W_V", "W_O")), rel=1e-5
-        )
+        _, losses, W = zip(*steps, strict=True)
+        power = Y_test.square().mean()
+        tested = [float((output(X_test, *w) - Y_test).square().mean() / power) for w in W]
+        shares = np.array(losses) / losses[0]
+        own = paths[tuple(row[key] for key in cell)].sort_values("step")
+        np.testing.assert_allclose(own["test_loss"], tested, rtol=1e-5)
+        np.testing.assert_allclose(own["loss"], shares, rtol=1e-5)
+        wanted = {
+            "best_test_loss": min(tested),
+            "last_test_loss": tested[-1],
+            "loss": shares[-1],
+            "effective_rank_KQ": effective(sigma(*W[-1][:2])),
+            "effective_rank_VO": effective(sigma(*W[-1][2:])),
+        }
+        assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
 
 
-STEPS = (
-    "rescaled_end, learning_rate, n_steps, noisy_longer: wanted an end that takes at most "
-    "1000000 steps, got"
-)
-
-
-@pytest.mark.parametrize(
-    ("line", "change", "said"),
-    [
-        ("gd\tslopes\t1e-9\t10\t2\t0", {}, f"gd: {STEPS} 4605170196 "),
-        (
-            "own\tsigns\t0.01\t900000\t0\t0",
-            {},
-            f"own: {STEPS} 1800000 ",
-        ),  # only where targets are noisy
-    ],
-)
-def test_more_than_a_million_steps_are_refused_before_any_training(
-    stage, tmp_path, line, change, said
-):
-    """By the names of the params: those of the end over the rate, and the factor of the noisy
-    ones.
-    """
-    (tmp_path / "optimizers.tsv").write_text(TABLE.splitlines()[1] + f"\n{line}\n")
-    sections = {SECTION: PARAMS | change, HEAD: SIZES}
+def test_more_than_a_million_steps_are_refused_before_any_training(stage, tmp_path):
+    """Here those of the noisy ones alone, which are twice as many."""
+    (tmp_path / "optimizers.tsv").write_text(
+        TABLE.splitlines()[1] + "\nown\tsigns\t0.01\t900000\t0\t0\n"
+    )
+    paths = [tmp_path / name for name in PLACES]
+    said = "own: rescaled_end, learning_rate, n_steps, noisy_longer: .* got 1800000 "
     with pytest.raises(InputError, match=said):
-        stage(
-            "gradual_rank.optimizers",
-            sections,
-            SECTION,
-            HEAD,
-            *(tmp_path / name for name in PLACES),
-        )
+        stage("gradual_rank.optimizers", {SECTION: PARAMS, HEAD: SIZES}, SECTION, HEAD, *paths)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["optimizers.tsv", "params.yaml"]
