@@ -80,17 +80,3 @@ def test_the_gradient_of_a_transformer_is_that_of_automatic_differentiation(comm
     torch.testing.assert_close(
         loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13
     )
-
-
-def test_at_p_0_the_key_query_products_of_a_head_have_no_gradient():
-    g = head().gradient(torch.zeros(6, dtype=torch.float64))
-    assert (g[:3] == 0).all()
-    assert (g[3:] != 0).all()
-
-
-def test_heads_in_one_frame_are_tied_and_heads_in_frames_of_their_own_are_not():
-    p = torch.zeros(24, dtype=torch.float64)
-    tied = transformer(common_frame=True).gradient(p).reshape(2, 2, 6)
-    torch.testing.assert_close(tied[:, 0], tied[:, 1], rtol=1e-12, atol=1e-15)
-    free = transformer().gradient(p).reshape(2, 2, 6)
-    assert ((free[:, 0] - free[:, 1])[..., 3:].abs() > 1e-3).all()

@@ -3,6 +3,7 @@ torch's own decay.
 """
 
 import math
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,17 @@ import torch
 from scipy.integrate import solve_ivp
 
 from lib.files.files import InputError
+from tests.gradual_rank.full_reference import (
+    descent,
+    first_rise,
+    growth_at_zero,
+    normal,
+    output,
+    reached,
+    sigma,
+    taught,
+)
 from tests.gradual_rank.gradual_rank_reference import TIGHT, Halves, Head, algorithm_1, head
-from tests.stages.made import generator
 
 SOLVER, THRESHOLD = "any.solver", "any.threshold"
 NUMBERS = {
@@ -64,10 +74,9 @@ def tables(run):
 
 def small_head(seed):
     """The loss of a head of the diagonal line, and its start."""
-    [X] = torch.randn(1, 12, 3, 2, generator=generator(seed, "tokens"), dtype=torch.float64)
-    u, v = torch.randn(2, 4, generator=generator(seed, "teacher"), dtype=torch.float64)
-    start = torch.randn(2, 4, generator=generator(seed, "start"), dtype=torch.float64)
-    return Head(X, head(X, u * v)), start.numpy()
+    X = normal(seed, "tokens", 12, 3, 2)
+    u, v = normal(seed, "teacher", 2, 4)
+    return Head(X, head(X, u * v)), normal(seed, "start", 2, 4).numpy()
 
 
 @pytest.mark.parametrize(("seed", "share"), CASES)
@@ -164,12 +173,8 @@ def check_head(tables, cell, decayed, measured, begin, p, last):
     assert row["ridge_error"] == pytest.approx(np.abs(g - p).max(), abs=1e-3)
 
 
-def output(X, W_K, W_Q, W_V, W_O):
-    return torch.softmax(X @ W_K @ W_Q.T @ X.mT, -1) @ X @ W_V @ W_O.T
-
-
 @pytest.mark.parametrize(("scale", "to_rest"), [(-0.5, True), (-2, False), (-3, False)])
-def test_full_matrices_are_trained_as_by_torch(tables, scale, to_rest):
+def test_full_matrices_are_trained_as_by_autograd(tables, scale, to_rest):
     full = tables["full"]
     assert len(full) == 2 * (2 + 3 + 3)
     rows = full[full["log10_init_scale"] == scale]
@@ -181,86 +186,60 @@ def test_full_matrices_are_trained_as_by_torch(tables, scale, to_rest):
     }
     n_steps = N_STEPS
     if not to_rest:
-        last = max(one["risen"] for (_, share), one in trained.items() if share < 1)
-        assert (last < N_STEPS) == (scale == -2)  # from the smaller scale not all rise in time
-        n_steps = min(N_STEPS, 3 * math.ceil(min(last, N_STEPS) / 3))
+        courses = [one["largest"] for (_, share), one in trained.items() if share < 1]
+        risen = (np.min(courses, axis=0) >= 0.1).tolist()
+        assert any(risen) == (scale == -2)  # from the smaller scale not all rise in time
+        n_steps = 3 * math.ceil(risen.index(True) / 3) if any(risen) else N_STEPS
     for (seed, share), one in trained.items():
         [row] = of(rows, seed, share).to_dict("records")
-        check_training(row, one, n_steps, scale)
+        check_training(row, one, n_steps)
 
 
 def train(seed, share, scale):
-    """The loss, the weights and the slopes at every step, and the first with a risen direction."""
-    X, *_ = torch.randn(1, 7, 3, 3, generator=generator(seed, "tokens"), dtype=torch.float64)
-    drawn = [
-        torch.randn(4, 3, 3, generator=generator(seed, name), dtype=torch.float64)
-        for name in ("full teacher", "full start")
-    ]
-    Y = output(X, *drawn[0] / math.sqrt(3))
-
-    def loss_of(W_KQ, W_VO):
-        return (torch.softmax(X @ W_KQ @ X.mT, -1) @ X @ W_VO - Y).square().mean()
-
-    def slopes(W_KQ, W_VO):
-        both = [one.detach().requires_grad_() for one in (W_KQ, W_VO)]
-        return [-g for g in torch.autograd.grad(loss_of(*both), both)]
-
-    zero = torch.zeros(3, 3, dtype=torch.float64)
-    U, sigma, Vh = torch.linalg.svd(slopes(zero, zero)[1])
-    joint = U[:, 0] @ drawn[1][2] + Vh[0] @ drawn[1][3]
-    decay = share * float(sigma[0])
-    W = [(scale * one).requires_grad_() for one in drawn[1]]
-    sgd = torch.optim.SGD(W, lr=0.8, weight_decay=decay)
-    path = []
-    for _ in range(N_STEPS + 1):
-        W_KQ, W_VO = W[0] @ W[1].T, W[2] @ W[3].T
-        loss = loss_of(W_KQ, W_VO)
-        path.append((loss.item(), [one.detach().clone() for one in W], slopes(W_KQ, W_VO)))
-        sgd.zero_grad()
-        loss.backward()
-        sgd.step()
-    above = [float(torch.linalg.matrix_norm(W[2] @ W[3].T, 2)) >= 0.1 for _, W, _ in path]
-    waits = math.log(0.4 / float((scale * joint).square().sum())) / 2
-    growth = math.log1p(0.8 * (float(sigma[0]) - decay)) / 0.8
+    """What is trained, the loss and the weights at every step, and the forecast of the first
+    rise.
+    """
+    X = normal(seed, "tokens", 7, 3, 3)
+    Y = taught(X, seed)
+    decay = share * growth_at_zero(X, Y)[0]
+    start = scale * normal(seed, "full start", 4, 3, 3)
+    steps = descent(
+        lambda W: (output(X, *W) - Y).square().mean(), start, lambda W, g: W - 0.8 * (g + decay * W)
+    )
+    losses, W = zip(*islice(steps, N_STEPS + 1), strict=True)
     return {
-        "path": path,
-        "risen": above.index(True) if any(above) else math.inf,
+        "data": (X, Y),
+        "shares": [loss / float(Y.square().mean()) for loss in losses],
+        "W": W,
+        "largest": [sigma(*w[2:])[0] for w in W],
         "decay": decay,
-        "expected": waits / growth if growth > 0 else math.inf,
-        "initial": float(loss_of(zero, zero)),
+        "expected": first_rise(X, Y, start, 0.1, 0.8, decay)["stepped"],
     }
 
 
-def check_training(row, trained, n_steps, scale):
-    loss, W, slopes = trained["path"][n_steps]
-    assert row["loss"] == pytest.approx(loss / trained["initial"])
-    assert row["expected"] == pytest.approx(trained["expected"])
-    courses = [
-        math.log(float(torch.linalg.matrix_norm(w[2] @ w[3].T, 2)) / 0.1)
-        for _, w, _ in trained["path"][: n_steps + 1 : 3]
-    ]
-    k = next((k for k, height in enumerate(courses) if height >= 0), None)
-    if k is None:
-        assert row["first_rise"] == math.inf
-    else:
-        share = courses[k] / (courses[k] - courses[k - 1]) if k else 0
-        assert row["first_rise"] == pytest.approx(2.4 * (k - share))
-    for name, (P, Q), G in zip(("KQ", "VO"), (W[:2], W[2:]), slopes, strict=True):
-        U, sigma, Vh = torch.linalg.svd(P @ Q.T)
-        n = int((sigma > 0.1).sum())
-        assert row[f"rank_{name}"] == n
+def check_training(row, trained, n_steps):
+    W_K, W_Q, W_V, W_O = trained["W"][n_steps]
+    looks = range(0, n_steps + 1, 3)
+    rise = reached([0.8 * k for k in looks], [trained["largest"][k] for k in looks], 0.1)
+    wanted = {"loss": trained["shares"][n_steps], "expected": trained["expected"]}
+    wanted |= {"first_rise": rise}
+    decay = trained["decay"]
+    X, Y = trained["data"]
+    both = [(W_K @ W_Q.T).requires_grad_(), (W_V @ W_O.T).requires_grad_()]
+    loss = (torch.softmax(X @ both[0] @ X.mT, -1) @ X @ both[1] - Y).square().mean()
+    slopes = torch.autograd.grad(-loss, both)
+    for name, P, Q, G in zip(("KQ", "VO"), (W_K, W_V), (W_Q, W_O), slopes, strict=True):
+        U, values, Vh = torch.linalg.svd(P @ Q.T)
+        n = int((values > 0.1).sum())
+        wanted[f"rank_{name}"] = n
         squares = float(P.square().sum() + Q.square().sum()) / 2
-        assert row[f"balance_{name}"] == pytest.approx(squares / float(sigma.sum()))
-        if trained["decay"]:
-            inner = U[:, :n].T @ G @ Vh[:n].T - trained["decay"] * torch.eye(n).double()
+        wanted[f"balance_{name}"] = squares / float(values.sum())
+        if decay:
+            inner = U[:, :n].T @ G @ Vh[:n].T - decay * torch.eye(n).double()
             on = float(torch.linalg.matrix_norm(inner, 2)) if n else 0
-            off = float(torch.linalg.matrix_norm(G, 2)) - trained["decay"]
-            assert row[f"on_{name}"] == pytest.approx(on / trained["decay"], abs=1e-9)
-            assert row[f"off_{name}"] == pytest.approx(off / trained["decay"], abs=1e-9)
-
-
-def test_what_is_written_is_nothing_else(tables):
-    assert set(tables) == {"stages", "rises", "heads", "courses", "full"}
+            wanted[f"on_{name}"] = on / decay
+            wanted[f"off_{name}"] = float(torch.linalg.matrix_norm(G, 2)) / decay - 1
+    assert {name: row[name] for name in wanted} == pytest.approx(wanted, abs=1e-9)
 
 
 def test_decays_without_zero_are_refused_as_nothing_could_be_compared(run):
