@@ -13,6 +13,16 @@ from safetensors.torch import save_file
 from scipy.integrate import solve_ivp
 from scipy.optimize import root
 
+SOLVER = {
+    "threshold": 0.02,
+    "margin": 3,
+    "kick": 1e-4,
+    "stationary": 1e-5,
+    "max_events": 20,
+    "rtol": 1e-5,
+    "atol": 1e-5,
+    "curvature_share": 0.7,
+}
 TIGHT = {"method": "LSODA", "rtol": 1e-8, "atol": 1e-8}
 
 

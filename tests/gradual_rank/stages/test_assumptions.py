@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from scipy.integrate import solve_ivp
 
 from lib.files.files import InputError
+from tests.gradual_rank.gradual_rank_reference import SOLVER
 from tests.stages.made import files, generator, table
 
 SECTION = "any.family.assumptions"
@@ -28,16 +29,6 @@ PARAMS = {
     "n_path_times": 3,
     "rtol": 2e-7,
     "atol": 1e-7,
-}
-SOLVER = {
-    "threshold": 0.01,
-    "margin": 4,
-    "kick": 1e-4,
-    "stationary": 1e-4,
-    "max_events": 9,
-    "rtol": 1e-2,
-    "atol": 1e-2,
-    "curvature_share": 0.6,
 }
 KNOWN, SEEDS = [9, 8, 7], (8, 9)
 SIZE = 4

@@ -22,19 +22,8 @@ from tests.gradual_rank.full_reference import (
     sigma,
     taught,
 )
-from tests.gradual_rank.gradual_rank_reference import TIGHT, Halves, Head, algorithm_1, head
+from tests.gradual_rank.gradual_rank_reference import SOLVER, TIGHT, Halves, Head, algorithm_1, head
 
-SOLVER, THRESHOLD = "any.solver", "any.threshold"
-NUMBERS = {
-    "threshold": 0.02,
-    "margin": 3,
-    "kick": 1e-4,
-    "stationary": 1e-5,
-    "max_events": 20,
-    "rtol": 1e-5,
-    "atol": 1e-5,
-    "curvature_share": 0.7,
-}
 SHARES, SCALES = (0, 0.4, 1.5), (-2, -5)
 LINES = (
     "name\tn_seeds\tfirst_seed\tn_samples\tseq_len\td_model\tshares\tlog10_init_scales",
@@ -55,7 +44,7 @@ def run(stage, tmp_path, monkeypatch):
         (tmp_path / "decays.tsv").write_text("\n".join(lines), encoding="utf-8")
         for name, value in METHOD.items():
             monkeypatch.setattr(f"stages.gradual_rank.decay.{name}", value)
-        sections = {SOLVER: NUMBERS, THRESHOLD: 0.1}
+        sections = {"any.solver": SOLVER, "any.threshold": 0.1}
         stage("gradual_rank.decay", sections, *sections, tmp_path / "decays.tsv", tmp_path / "d")
         return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "d").iterdir())}
 

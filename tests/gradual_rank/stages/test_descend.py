@@ -12,6 +12,7 @@ import torch
 
 from lib.files.files import InputError
 from tests.gradual_rank.gradual_rank_reference import (
+    SOLVER,
     Bowl,
     Head,
     Start,
@@ -46,16 +47,6 @@ DROP = {
     "rescaled_end": 26,
 }
 PARAMS = {"n_seeds": 2, "first_seed": 6, "log10_init_scale": -1.5}
-SOLVER = {
-    "threshold": 0.02,
-    "margin": 3,
-    "kick": 1e-4,
-    "stationary": 1e-4,
-    "max_events": 9,
-    "rtol": 1e-4,
-    "atol": 1e-4,
-    "curvature_share": 1,
-}
 SHORT = {**DROP, "flow_log10_init_scales": [], "rescaled_end": 0.5}
 ONE = {"n_seeds": 1, "variants": [("plain", 0.7)]}
 EPS = {np.float64: 2.0**-52, np.float32: 2.0**-23}

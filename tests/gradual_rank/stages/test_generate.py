@@ -6,53 +6,29 @@ import math
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file
 
 from lib.files.files import InputError
+from tests.gradual_rank.gradual_rank_reference import write_problems
 from tests.stages.made import files, generator
 
-HEADER = [
-    "name",
-    "n_seeds",
-    "first_seed",
-    "n_samples",
-    "seq_len",
-    "d_model",
-    "n_layers",
-    "n_heads",
-    "d_mlp",
-    "frames",
-    "teacher",
-    "start",
-    "n_times",
-]
+SIZES = {"n_seeds": 1, "first_seed": 3, "n_samples": 2, "seq_len": 3, "d_model": 2}
+LAWS = {"teacher": "gaussian", "start": "uniform"}
 HEADS = {
-    "one": (2, 6, 3, 4, 2, "gaussian"),
-    "two": (1, 0, 2, 3, 3, "uniform"),
-}  # sizes, and the law of the teacher
-TABLE = [
-    ["one", 2, 6, 3, 4, 2, "", "", "", "", "gaussian", "uniform", "[1, 2]"],
-    ["two", 1, 0, 2, 3, 3, "", "", "", "", "uniform", "gaussian", "[]"],
-    ["free", 1, 3, 2, 2, 2, 2, 2, 3, "own", "gaussian", "gaussian", ""],
-    ["bound", 1, 3, 2, 2, 2, 1, 3, 4, "common", "gaussian", "gaussian", ""],
-    ["plain", 1, 3, 2, 2, 2, 3, 2, 4, "standard", "gaussian", "gaussian", ""],
-]
+    "one": {**SIZES, **LAWS, "n_seeds": 2, "first_seed": 6, "n_times": "[1, 2]"},
+    "two": {**SIZES, "d_model": 3, "teacher": "uniform", "start": "gaussian"},
+}
+TRANSFORMERS = {
+    "free": {"n_layers": 2, "n_heads": 2, "d_mlp": 3, "frames": "own"},
+    "bound": {"n_layers": 1, "n_heads": 3, "d_mlp": 4, "frames": "common"},
+    "plain": {"n_layers": 3, "n_heads": 2, "d_mlp": 4, "frames": "standard"},
+}
 
 
-def write(folder, rows):
-    """A table of problems; it has columns that other stages read."""
-    lines = ["# a comment", "\t".join(HEADER), *("\t".join(map(str, row)) for row in rows)]
-    (folder / "problems.tsv").write_text("\n".join(lines))
-    return folder / "problems.tsv"
-
-
-def make(stage, folder, rows=TABLE, **usual):
-    stage("gradual_rank.generate", {"a.usual": usual}, "a.usual", write(folder, rows), folder / "t")
-    found = {}
-    for file in sorted((folder / "t").iterdir()):
-        with safe_open(file, "pt") as opened:
-            found[file.stem] = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (no mapping)
-    return found
+def make(stage, folder, problems, usual):
+    table = write_problems(folder / "problems.tsv", problems)
+    stage("gradual_rank.generate", {"a.usual": usual}, "a.usual", table, folder / "t")
+    return {file.stem: load_file(file) for file in sorted((folder / "t").iterdir())}
 
 
 def head(X, p):
@@ -76,45 +52,36 @@ def pair(law, size, *purpose):
 
 
 def test_a_task_holds_the_draws_of_its_seeds_and_the_answers_of_their_teachers(stage, tmp_path):
-    found = make(stage, tmp_path)
-    assert sorted(found) == ["bound", "free", "one", "plain", "two"]
-    for name, (n_seeds, first, n_samples, seq_len, d, law) in HEADS.items():
-        task, seeds = found[name], [*range(first, first + n_seeds)]
+    found = make(stage, tmp_path, HEADS, {})
+    for name, sizes in HEADS.items():
+        task, seeds = (
+            found[name],
+            range(sizes["first_seed"], sizes["first_seed"] + sizes["n_seeds"]),
+        )
         assert task.keys() == {"seeds", "X", "Y", "teacher", "u", "v"}
-        assert task["seeds"].dtype == torch.int64
-        assert task["seeds"].tolist() == seeds
-        assert {len(tensor) for tensor in task.values()} == {n_seeds}
+        assert task["seeds"].tolist() == list(seeds)
+        d = sizes["d_model"]
         for i, seed in enumerate(seeds):
-            X = torch.randn(
-                (n_samples, seq_len, d), generator=generator(seed, "tokens"), dtype=torch.float64
-            )
-            u, v = pair(law, 2 * d, seed, "teacher")
-            start = pair({"gaussian": "uniform", "uniform": "gaussian"}[law], 2 * d, seed, "start")
-            assert torch.equal(task["X"][i], X)
-            torch.testing.assert_close(task["teacher"][i], u * v, rtol=1e-14, atol=1e-16)
-            torch.testing.assert_close(
-                torch.stack([task["u"][i], task["v"][i]]), start, rtol=1e-13, atol=1e-15
-            )
-            Y = torch.stack([head(sequence, u * v) for sequence in X])
-            torch.testing.assert_close(task["Y"][i], Y, rtol=1e-11, atol=1e-13)
+            X = torch.randn(2, 3, d, generator=generator(seed, "tokens"), dtype=torch.float64)
+            u, v = pair(sizes["teacher"], 2 * d, seed, "teacher")
+            wanted = {"X": X, "teacher": u * v}
+            wanted["Y"] = torch.stack([head(sequence, u * v) for sequence in X])
+            wanted["u"], wanted["v"] = pair(sizes["start"], 2 * d, seed, "start")
+            for key, value in wanted.items():
+                torch.testing.assert_close(task[key][i], value, rtol=1e-11, atol=1e-13)
 
 
 def test_a_transformer_has_frames_and_frozen_blocks_and_adds_what_its_heads_say(stage, tmp_path):
-    found = make(stage, tmp_path)
-    sizes = {"free": (2, 2, 3), "bound": (1, 3, 4), "plain": (3, 2, 4)}
-    for name, (n_layers, n_heads, d_mlp) in sizes.items():
+    found = make(stage, tmp_path, TRANSFORMERS, SIZES | LAWS)
+    for name, sizes in TRANSFORMERS.items():
         task = found[name]
+        n_layers, n_heads, d_mlp, _ = sizes.values()
         frames, W_1, W_2 = (task[part][0] for part in ("frames", "W_1", "W_2"))
-        assert (frames.shape, W_1.shape, W_2.shape) == (
-            (n_layers, n_heads, 2, 2),
-            (n_layers, 2, d_mlp),
-            (n_layers, d_mlp, 2),
-        )
-        torch.testing.assert_close(
-            frames @ frames.mT, torch.eye(2).double().expand(n_layers, n_heads, 2, 2)
-        )
-        assert torch.equal(frames[:, 0], frames[:, 1]) == (name != "free")
+        shapes = (n_layers, n_heads, 2, 2), (n_layers, 2, d_mlp), (n_layers, d_mlp, 2)
+        assert (frames.shape, W_1.shape, W_2.shape) == shapes
         basis = torch.eye(2).double().expand_as(frames)
+        torch.testing.assert_close(frames @ frames.mT, basis)
+        assert torch.equal(frames[:, 0], frames[:, 1]) == (name != "free")
         assert torch.equal(frames, basis) == (name == "plain")
         for X, Y in zip(task["X"][0], task["Y"][0], strict=True):
             for layer in range(n_layers):
@@ -127,29 +94,22 @@ def test_a_transformer_has_frames_and_frozen_blocks_and_adds_what_its_heads_say(
 
 
 def test_what_a_line_leaves_empty_is_as_usual(stage, tmp_path):
-    usual = {"n_seeds": 1, "n_samples": 3, "d_model": 9, "start": "uniform", "max_stages": 5}
-    first, *others = TABLE
-    line = [first[0], "", first[2], "", *first[4:11], "", *first[12:]]
-    found = make(stage, tmp_path, [line, *others], **usual)
-    whole = make(stage, tmp_path, [[first[0], 1, *first[2:]], *others])
-    assert found["one"].keys() == whole["one"].keys()
-    assert all(
-        torch.equal(found[name][key], whole[name][key]) for name in whole for key in whole[name]
-    )
+    usual = {"n_samples": 2, "seq_len": 9, "start": "uniform", "max_stages": 5}
+    lines = {"one": HEADS["one"] | {"n_samples": "", "start": ""}, "two": HEADS["two"]}
+    found = make(stage, tmp_path, lines, usual)
+    whole = make(stage, tmp_path, HEADS, {})
+    assert all(torch.equal(found["one"][key], one) for key, one in whole["one"].items())
 
 
 def test_a_task_without_seeds_is_refused(stage, tmp_path):
-    rows = [[*TABLE[0]], [*TABLE[1]]]
-    rows[1][1] = 0
-    with pytest.raises(
-        InputError, match=r"problems\.tsv: line 4, column n_seeds: wanted a number in .*, got 0"
-    ):
-        make(stage, tmp_path, rows)
+    lines = {"one": HEADS["one"], "two": HEADS["two"] | {"n_seeds": 0}}
+    said = r"problems\.tsv: line 3, column n_seeds: wanted a number in .*, got 0"
+    with pytest.raises(InputError, match=said):
+        make(stage, tmp_path, lines, {})
     assert files(tmp_path) == ["params.yaml", "problems.tsv"]
 
 
 def test_half_a_transformer_is_refused(stage, tmp_path):
-    rows = [[*TABLE[2]]]
-    rows[0][HEADER.index("d_mlp")] = ""
+    lines = {"free": TRANSFORMERS["free"] | {"d_mlp": ""}}
     with pytest.raises(InputError, match=r"wanted all of .* for a transformer, or none for a head"):
-        make(stage, tmp_path, rows)
+        make(stage, tmp_path, lines, SIZES | LAWS)

@@ -12,6 +12,7 @@ import torch
 
 from lib.training.stiff_flow import StalledError
 from tests.gradual_rank.gradual_rank_reference import (
+    SOLVER,
     Head,
     Start,
     algorithm_1,
@@ -21,16 +22,6 @@ from tests.gradual_rank.gradual_rank_reference import (
 )
 from tests.stages.made import files
 
-SOLVER = {
-    "threshold": 0.02,
-    "margin": 3,
-    "kick": 1e-4,
-    "stationary": 1e-5,
-    "max_events": 20,
-    "rtol": 1e-5,
-    "atol": 3e-5,
-    "curvature_share": 0.7,
-}
 # The first seed of small loses a coordinate and ends by its stages, the second ends by its loss; at
 # the larger scale of paper something is above the threshold from the start.
 SMALL = {"max_stages": 3, "forecast_scales": [-3, -6], "atol": 1e-5, "curvature_share": 0.9}
@@ -195,26 +186,6 @@ def test_the_stages_and_the_events_are_those_of_scipy(stage, tmp_path, toys):
     check_events(tables, toys)
 
 
-def run_shortly(stage, tmp_path, scales=(-1,), **solver):
-    """One seed to its second stage, small's from other scales."""
-    for name in TASKS:
-        draw_toy(tmp_path / f"t/{name}.safetensors", [2], (3, 2, 2), [36], 0.3)
-    quick = {**SMALL, "max_stages": 2, "forecast_scales": [-1]}
-    return run(
-        stage,
-        tmp_path,
-        {"small": {**quick, "forecast_scales": list(scales)}, "paper": quick},
-        **solver,
-    )
-
-
-def test_a_table_without_events_has_its_columns(stage, tmp_path):
-    found = run_shortly(stage, tmp_path, scales=[])
-    assert len(found["paper_events"])
-    assert list(found["small_events"]) == list(found["paper_events"])
-    assert found["small_events"].empty
-
-
-def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path):
+def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path, toys):
     with pytest.raises(StalledError, match="wanted at most 1 events, got more"):
-        run_shortly(stage, tmp_path, max_events=1)
+        run(stage, tmp_path, {name: {**SMALL, "max_stages": 2} for name in toys}, max_events=1)
