@@ -23,10 +23,15 @@ def output(X, W_K, W_Q, W_V, W_O):
     return torch.softmax(X @ W_K @ W_Q.mT @ X.mT, -1) @ X @ W_V @ W_O.mT
 
 
-def taught(X, seed):
-    """The targets of a teacher of full rank, whose products have entries of variance 1 / d."""
+def teacher(seed, d, rank):
+    """The first columns of factors, whose products have entries of variance 1 / d."""
+    return normal(seed, "full teacher", 4, d, d)[..., :rank] / (d * rank) ** 0.25
+
+
+def taught(X, seed, rank=None):
+    """The targets of a teacher, which has full rank where none is given."""
     d = X.shape[-1]
-    return output(X, *normal(seed, "full teacher", 4, d, d) / math.sqrt(d))
+    return output(X, *teacher(seed, d, rank or d))
 
 
 def descent(value, W, move):

@@ -26,7 +26,7 @@ SOLVER = {
 TIGHT = {"method": "LSODA", "rtol": 1e-8, "atol": 1e-8}
 
 
-def draw_toy(path, seeds, sizes, numbers, noise):
+def draw_toy(path, seeds, sizes, numbers):
     """Write a toy task and return it: for every seed, a head's own data of these sizes, drawn from
     a number.
     """
@@ -45,7 +45,7 @@ def draw_toy(path, seeds, sizes, numbers, noise):
     }
     toy |= {"u": normal(size), "v": normal(size)}
     Y = torch.stack([head(X, p) for X, p in zip(toy["X"], toy["teacher"], strict=True)])
-    toy["Y"] = Y + noise * normal(*sizes)
+    toy["Y"] = Y + 0.3 * normal(*sizes)  # no head's
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(toy, path)
     return toy
@@ -55,11 +55,8 @@ def write_problems(path, problems):
     """A table of problems, one line each, by their names; what one lacks is an empty cell."""
     columns = ["name", *dict.fromkeys(key for problem in problems.values() for key in problem)]
     rows = [{"name": name, **problem} for name, problem in problems.items()]
-    lines = [
-        "\t".join(columns),
-        *("\t".join(str(row.get(key, "")) for key in columns) for row in rows),
-    ]
-    path.write_text("\n".join(lines))
+    lines = [columns, *([str(row.get(key, "")) for key in columns] for row in rows)]
+    path.write_text("\n".join("\t".join(line) for line in lines))
     return path
 
 
@@ -76,11 +73,8 @@ class Head:
 
     def __init__(self, X, Y, base=None):
         self.size = 2 * X.shape[-1]
-        self.X, self.Y, self.base = (
-            X,
-            Y,
-            torch.zeros(self.size, dtype=X.dtype) if base is None else base,
-        )
+        self.X, self.Y = X, Y
+        self.base = torch.zeros(self.size, dtype=X.dtype) if base is None else base
 
     def value(self, p):
         return (head(self.X, self.base + p) - self.Y).square().mean()

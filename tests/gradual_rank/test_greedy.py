@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from lib.gradual_rank.diagonal_heads import (
-    DiagonalTransformer,
     Quadratic,
 )
 from lib.gradual_rank.flow import LogCoordinates, log_flow, staged_flow, with_events
@@ -53,38 +52,6 @@ def test_a_stage_that_does_not_come_to_rest_ends_in_a_clear_error(monkeypatch):
 
 def test_what_is_curved_downwards_bounds_no_learning_rate():
     assert stability_limit(-H.numpy(), MINIMUM.numpy()) == math.inf
-
-
-def transformer():
-    """Two layers of two heads, a teacher of the same kind, and where a learner may start."""
-    g = torch.Generator().manual_seed(0)
-    X, frames, W_1, W_2, w = (
-        torch.randn(*size, generator=g, dtype=torch.float64)
-        for size in ((20, 3, 2), (2, 2, 2, 2), (2, 2, 4), (2, 4, 2), (4, 16))
-    )
-    parts = (X, torch.linalg.qr(frames).Q, W_1 / 4, W_2 / 4)
-    return (
-        DiagonalTransformer(*parts, DiagonalTransformer(*parts).output(w[0] * w[1] / 4)),
-        w[2].numpy(),
-        w[3].numpy(),
-    )
-
-
-def test_the_finite_scale_form_takes_a_transformer_as_it_takes_a_head():
-    loss, u, v = transformer()
-    start = LogCoordinates.of(u, v, -8 * math.log(10))
-    end = 1.05 * 8 * math.log(10) * stages(loss, 16, at_most=3)[2].next_time
-    usual = {"rtol": 1e-5, "atol": 1e-3}
-    flow = with_events(log_flow(loss, start, end, **usual), start, 1e-2)
-    measured = [event for _, events in flow for event in events]
-    predicted = list(
-        staged_flow(loss, start, end, threshold=1e-2, stationary=1e-4, max_events=20, **usual)
-    )
-    assert len(measured) >= 3
-    assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [
-        (e.coordinate, e.sign, e.rises) for e in measured
-    ]
-    np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=0.01)
 
 
 def test_stages_of_tiny_slopes_come_to_rest_as_those_of_large_ones_do():

@@ -15,7 +15,7 @@ import yaml
 from published.optimizers_by_seed import run as published
 from published.optimizers_by_seed import trainings
 from stages.gradual_rank import optimizers
-from tests.gradual_rank.full_reference import descent, normal, output
+from tests.gradual_rank.full_reference import descent, normal, output, taught, teacher
 from tests.stages.made import generator
 
 D = 3
@@ -64,8 +64,8 @@ def descended(seed, n_steps):
     cosines, all by their definitions.
     """
     X = normal(seed, "tokens", 3, 4, D)
-    teacher = normal(seed, "full teacher", 4, D, D)[..., :2] / (D * 2) ** 0.25
-    clean = output(X, *teacher)
+    W_K, W_Q, W_V, W_O = teacher(seed, D, 2)
+    clean = taught(X, seed, 2)
     Y = clean + 0.5 * clean.std() * normal(seed, "noise", *X.shape)
     power = Y.square().mean()
     start = 0.1 * normal(seed, "full start", 4, D, D)
@@ -76,7 +76,7 @@ def descended(seed, n_steps):
     )
     losses, W = zip(*islice(every, n_steps + 1), strict=True)
     half = next((w for loss, w in zip(losses, W, strict=True) if loss <= 0.5), None)
-    of_keys, of_values = teacher[0] @ teacher[1].T, teacher[2] @ teacher[3].T
+    of_keys, of_values = W_K @ W_Q.T, W_V @ W_O.T
     cosines = [
         math.nan if half is None else cosine(half[0] @ half[1].T, of_keys),
         cosine(W[-1][0] @ W[-1][1].T, of_keys),

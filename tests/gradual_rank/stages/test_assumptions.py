@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from scipy.integrate import solve_ivp
 
 from lib.files.files import InputError
-from tests.gradual_rank.gradual_rank_reference import SOLVER
+from tests.gradual_rank.gradual_rank_reference import SOLVER, Head
 from tests.stages.made import files, generator, table
 
 SECTION = "any.family.assumptions"
@@ -71,27 +71,19 @@ def toy():
     }
 
 
-def velocity(X, Y, active):
-    """u' = v g, v' = u g with g = -∂L/∂p, where a coordinate is active; the others' products count
-    as 0.
+def flow(loss, u, v, times, active=True):
+    """(u, v) at the times, of which the first is 0; the products of what is not active count as
+    0.
     """
 
-    def of(_, weights):
+    def velocity(_, weights):
         u, v = np.split(weights, 2)
-        p = torch.tensor(np.where(active, u * v, 0), requires_grad=True)
-        a, b = p.chunk(2)
-        loss = (torch.softmax(X * a @ X.mT, -1) @ X * b - Y).square().mean()
-        g = -torch.autograd.grad(loss, p)[0].numpy()
+        g = loss.g(np.where(active, u * v, 0))
         return np.concatenate([v * g, u * g])
 
-    return of
-
-
-def flow(task, u, v, times, active=True):
-    """(u, v) at the times, of which the first is 0."""
     start = np.concatenate([u, v])
     options = {"method": "LSODA", "rtol": 1e-8, "atol": 1e-10}
-    found = solve_ivp(velocity(*task, active), (0, times[-1]), start, t_eval=times, **options)
+    found = solve_ivp(velocity, (0, times[-1]), start, t_eval=times, **options)
     return np.split(found.y, 2)
 
 
@@ -100,14 +92,14 @@ def gaussians(*purpose):
     return draw.normal(0, PARAMS["noise"], (2, SIZE))
 
 
-def points(task, u, v, seed):
+def points(loss, u, v, seed):
     """Kind, time and weights of random points and of those where a weight stops being
     negligible.
     """
     log_scale = -PARAMS["log10_init_scale"] * math.log(10)
     first, last = (stages_of(seed)[k]["time"] * log_scale for k in (1, -1))
     grid = np.linspace(0, last, 2000)
-    U, V = flow(task, math.exp(-log_scale) * u, math.exp(-log_scale) * v, grid)
+    U, V = flow(loss, math.exp(-log_scale) * u, math.exp(-log_scale) * v, grid)
     draw = np.random.default_rng(generator(seed, "times of disturbances").initial_seed())
     chosen = [
         ("random", int((grid < t).sum())) for t in draw.uniform(first, last, PARAMS["n_random"])
@@ -142,18 +134,18 @@ def disturbed(u, v, noise, draw):
     return new_u, new_v, touched
 
 
-def expected(task, u, v, seed):
+def expected(loss, u, v, seed):
     """The rows of the returns, the paths and the kicks of a seed."""
     returns, paths, kicks = [], [], []
     times = PARAMS["duration"] * np.linspace(0, 1, PARAMS["n_path_times"]) ** 3
-    for number, (kind, time, here_u, here_v) in enumerate(points(task, u, v, seed)):
-        still = flow(task, here_u, here_v, times)
+    for number, (kind, time, here_u, here_v) in enumerate(points(loss, u, v, seed)):
+        still = flow(loss, here_u, here_v, times)
         q = still[0] * still[1]
         for noise in ("balanced", "independent"):
             moved_u, moved_v, touched = disturbed(
                 here_u, here_v, noise, gaussians(seed, "disturbance", number)
             )
-            moved = flow(task, moved_u, moved_v, times)
+            moved = flow(loss, moved_u, moved_v, times)
             p = moved[0] * moved[1]
             apart = [abs(p[:, k] - q[:, k]).max() for k in (0, -1)]
             far = [
@@ -186,7 +178,7 @@ def expected(task, u, v, seed):
             if noise == "none":
                 u0[newcomer] = PARAMS["noise"]
             v0 = abs(root + draw[1]) if noise == "independent" else u0
-            U, V = flow(task, u0, signs * v0, [0, PARAMS["duration"]], active)
+            U, V = flow(loss, u0, signs * v0, [0, PARAMS["duration"]], active)
             error = abs(np.where(active, (U * V)[:, -1], 0) - end).max()
             kicks.append({"seed": seed, "stage": k, "noise": noise, "error": error})
     return returns, paths, kicks
@@ -208,9 +200,8 @@ def test_what_is_disturbed_and_begun_elsewhere_moves_as_its_weights_do(stage, tm
     known, found = toy(), ([], [], [])
     for seed in SEEDS:
         i = KNOWN.index(seed)
-        rows = expected(
-            (known["X"][i], known["Y"][i]), known["u"][i].numpy(), known["v"][i].numpy(), seed
-        )
+        loss = Head(known["X"][i], known["Y"][i])
+        rows = expected(loss, known["u"][i].numpy(), known["v"][i].numpy(), seed)
         for kind, more in zip(found, rows, strict=True):
             kind += more
     for name, rows in zip(("returns", "paths", "kicks"), found, strict=True):

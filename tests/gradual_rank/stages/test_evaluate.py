@@ -18,7 +18,7 @@ from tests.gradual_rank.evaluate_made import (
 from tests.gradual_rank.evaluate_wanted import DERIVED, MEASURES, SETUP
 from tests.stages.made import files, read_measures, table, worked_out
 
-KEPT = {}  # the tables of one run of the stage
+KEPT = []  # what one run of the stage wrote
 
 
 @pytest.fixture
@@ -47,13 +47,21 @@ def evaluate(stage, tmp_path):
             name.removesuffix(".parquet"): pd.read_parquet(tmp_path / "metrics" / "tables" / name)
             for name in written
         }
-        return *read_measures(tmp_path / "metrics"), kept
+        curves = pd.read_csv(tmp_path / "curves.csv")
+        return *read_measures(tmp_path / "metrics"), kept, curves
 
     return run
 
 
-def test_every_measure_is_the_one_worked_out_by_hand(evaluate):
-    setup, measures, _ = evaluate(made())
+@pytest.fixture
+def evaluated(evaluate):
+    if not KEPT:
+        KEPT.extend(evaluate(made()))
+    return KEPT
+
+
+def test_every_measure_is_the_one_worked_out_by_hand(evaluated):
+    setup, measures, *_ = evaluated
     assert [f"{name}: {value}" for name, value in setup.items()] == SETUP.strip().splitlines()
     wanted = worked_out(MEASURES)
     assert measures == wanted
@@ -63,11 +71,9 @@ def test_every_measure_is_the_one_worked_out_by_hand(evaluate):
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_a_table_of_figures_holds_what_is_worked_out_by_hand(evaluate, name):
-    if not KEPT:
-        KEPT.update(evaluate(made())[-1])
+def test_a_table_of_figures_holds_what_is_worked_out_by_hand(evaluated, name):
     wanted = table(DERIVED[name])
-    found = KEPT[name.removesuffix("_1")][list(wanted)].astype(wanted.dtypes.to_dict())
+    found = evaluated[2][name.removesuffix("_1")][list(wanted)].astype(wanted.dtypes.to_dict())
     pd.testing.assert_frame_equal(found, wanted, rtol=2e-5, check_dtype=False)
 
 
@@ -83,9 +89,8 @@ HANDED_ON = {  # but for what no figure draws
 }
 
 
-def test_tables_of_the_stages_before_are_handed_on_in_single_precision(evaluate):
-    before = made()
-    *_, kept = evaluate(before)
+def test_tables_of_the_stages_before_are_handed_on_in_single_precision(evaluated):
+    before, kept = made(), evaluated[2]
     of_problems = {
         "stages": ("predictions", "stages", None),
         "trajectories": ("flows", "times", {"paper": 3, "small": 5}),
@@ -114,17 +119,15 @@ def test_tables_of_the_stages_before_are_handed_on_in_single_precision(evaluate)
                     np.testing.assert_allclose(a, b, rtol=1e-6, err_msg=column)
 
 
-def test_the_curves_are_every_fourth_look_of_the_studied_problem(evaluate, tmp_path):
-    evaluate(made())
-    curves = pd.read_csv(tmp_path / "curves.csv")
+def test_the_curves_are_every_fourth_look_of_the_studied_problem(evaluated):
+    curves = evaluated[3]
     wanted = [("init scale 1e-2", 0, 1), ("init scale 1e-4", 1, 0.6)]
     assert list(curves.itertuples(index=False, name=None)) == wanted
     assert list(curves) == ["variant", "rescaled_time", "loss"]
 
 
-def test_paths_are_those_of_the_shown_seed_under_independent_noise(evaluate):
-    *_, kept = evaluate(made())
-    paths = kept["paths"]
+def test_paths_are_those_of_the_shown_seed_under_independent_noise(evaluated):
+    paths = evaluated[2]["paths"]
     assert paths[["point", "after"]].values.tolist() == [[2, 20], [0, 20], [0, 0]]
     assert [p.tolist() for p in paths["p"]] == [[0.5, 0.03125], [1], [3]]
 
@@ -132,7 +135,7 @@ def test_paths_are_those_of_the_shown_seed_under_independent_noise(evaluate):
 def test_what_was_not_forecast_has_no_ranks_and_the_least_seed_stands_for_one_not_run(evaluate):
     tables = made()
     tables["predictions/small_events"]["log10_init_scale"] = -3.0  # none flows from 1e-3
-    _, measures, kept = evaluate(tables, seed=1)
+    _, measures, kept, _ = evaluate(tables, seed=1)
     assert {name for name, one in kept.items() if one.empty} == {"ranks", "paths", "full_weights"}
     columns = ["seed", "log10_init_scale", "rescaled_time", "measured", "finite", "limit"]
     assert list(kept["ranks"]) == columns

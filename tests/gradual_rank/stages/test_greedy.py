@@ -1,5 +1,5 @@
-"""Algorithm 1 and its finite-scale form, against scipy's integrals of the charges and of the flow
-on the support.
+"""Algorithm 1 and its finite-scale form, and the rank of an adapter above its base, against scipy's
+integrals of the charges and of the flow.
 """
 
 import itertools
@@ -17,62 +17,74 @@ from tests.gradual_rank.gradual_rank_reference import (
     Start,
     algorithm_1,
     draw_toy,
+    flow,
+    head,
     staged_events,
     write_problems,
 )
-from tests.stages.made import files
+from tests.stages.made import files, generator
 
 # The first seed of small loses a coordinate and ends by its stages, the second ends by its loss; at
-# the larger scale of paper something is above the threshold from the start.
+# the larger scale of paper something is above the threshold from the start; base has an adapter.
 SMALL = {"max_stages": 3, "forecast_scales": [-3, -6], "atol": 1e-5, "curvature_share": 0.9}
 PAPER = {"max_stages": 9, "forecast_scales": [-0.7]}
-PARAMS = {"small": SMALL, "paper": PAPER}
+BASE = {"max_stages": 1, "forecast_scales": []}
+PARAMS = {"small": SMALL, "paper": PAPER, "base": BASE}
 STOP_LOSS = 0.03
-ADAPTER = {"log10_init_scales": [], "n_changed": 1, "rescaled_end": 1}  # see test_forecast.py
-TASKS = {"small": ([6, 2], (3, 2, 2), [9, 36]), "paper": ([4], (4, 3, 2), [39])}
+SCALES = [0, -2, -4]  # of the adapter
+TASKS = {
+    "small": ([6, 2], (3, 2, 2), [9, 36]),
+    "paper": ([4], (4, 3, 2), [39]),
+    "base": ([5, 3], (4, 3, 2), [20, 4]),
+}
+# Of the tables of stages, what is compared less narrowly.
+DERIVED = {"g", "charge", "learning_rate_limit", "strictness_products", "strictness_weights"}
+ADAPTER = ["seed", "log10_init_scale", "source", "end", "time", "coordinate", "sign", "rises"]
 
 
 @pytest.fixture
 def toys(tmp_path):
     """Seeds that tell a drop, an early end and no end apart; the targets are no head's."""
     return {
-        name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3)
-        for name, task in TASKS.items()
+        name: draw_toy(tmp_path / f"t/{name}.safetensors", *task) for name, task in TASKS.items()
     }
 
 
-def run(stage, tmp_path, params, **solver):
+def run(stage, tmp_path, params=PARAMS, scales=SCALES, **solver):
     """The tables of the stage."""
     sections = {
         "a.b": {"stop_loss": STOP_LOSS},
-        "a.adapter": ADAPTER,
-        "a.solver": {**SOLVER, **solver},
+        "a.adapter": {"log10_init_scales": scales, "n_changed": 2, "rescaled_end": 12},
+        "a.solver": {**SOLVER, "max_events": 30, "rtol": 1e-6, "atol": 1e-6, **solver},
+        "a.studied": "base",
+        "a.usual": {"max_stages": 7},
     }
-    sections |= {"a.studied": "small", "a.usual": {"max_stages": 7}}
     problems = write_problems(tmp_path / "problems.tsv", params)
     stage("gradual_rank.greedy", sections, *sections, problems, tmp_path / "t", tmp_path / "p")
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "p").iterdir())}
 
 
-def stages_of(toy, i, params):
+def stages_of(toy, i, max_stages):
     """The stages of a seed up to the first whose loss is low, or the last that is allowed."""
     loss = Head(toy["X"][i], toy["Y"][i])
-    kept = []
-    for stage in itertools.islice(algorithm_1(loss), params["max_stages"] + 1):
-        kept.append({**stage, "loss": loss.relative(stage["p"])})
-        if kept[-1]["loss"] < STOP_LOSS:
-            break
-    return kept
+    for k, row in enumerate(itertools.islice(algorithm_1(loss), max_stages + 1)):
+        p = row["p"]
+        row |= {"seed": int(toy["seeds"][i]), "stage": k, "loss": loss.relative(p)}
+        row |= {"support": p != 0, "n_active": (p != 0).sum(), "n_dropped": len(row["dropped"])}
+        yield row | curvatures(loss, p)
+        if row["loss"] < STOP_LOSS:
+            return
 
 
-def curvatures(toy, i, p):
+def curvatures(loss, p):
     """2 / the sharpest of the Hessian in (u, v), the flattest in p, and half the flattest in u
     where v = ±u.
     """
+    names = ("learning_rate_limit", "strictness_products", "strictness_weights")
     on = torch.from_numpy(np.flatnonzero(p))
     if not len(on):
-        return (math.inf,) * 3
-    loss, q = Head(toy["X"][i], toy["Y"][i]), torch.from_numpy(p)[on]
+        return dict.fromkeys(names, math.inf)
+    q = torch.from_numpy(p)[on]
     u, sign = q.abs().sqrt(), q.sign()
 
     def value(q):
@@ -82,110 +94,90 @@ def curvatures(toy, i, p):
         return torch.linalg.eigvalsh(torch.autograd.functional.hessian(f, x))
 
     in_weights = sharp(lambda w: value(w[: len(u)] * w[len(u) :]), torch.cat([u, sign * u]))
-    return 2 / in_weights[-1], sharp(value, q)[0], sharp(lambda u: value(u * u * sign), u)[0] / 2
+    flattest = sharp(lambda u: value(u * u * sign), u)[0] / 2
+    found = (2 / in_weights[-1], sharp(value, q)[0], flattest)
+    return dict(zip(names, map(float, found), strict=True))
 
 
-def check_stages(tables, toys):
+def check_stages(found, toy, max_stages):
     """Every stage is where the charges and the flow without scale lead."""
-    for name, toy in toys.items():
-        found = tables[f"{name}_stages"]
-        wanted = [stages_of(toy, i, PARAMS[name]) for i in range(len(toy["seeds"]))]
-        seeds = toy["seeds"].tolist()
-        assert found["seed"].tolist() == [
-            seed for seed, kept in zip(seeds, wanted, strict=True) for _ in kept
-        ]
-        assert found["stage"].tolist() == [k for kept in wanted for k in range(len(kept))]
-        flat = [(i, row) for i, kept in enumerate(wanted) for row in kept]
-        for key in ("coordinate", "sign"):
-            assert found[key].tolist() == [row[key] for _, row in flat]
-        for key in ("time", "next_time", "gap", "loss"):
-            np.testing.assert_allclose(found[key], [row[key] for _, row in flat], rtol=1e-7)
-        assert [list(dropped) for dropped in found["dropped"]] == [
-            row["dropped"] for _, row in flat
-        ]
-        assert {dropped.dtype.kind for dropped in found["dropped"]} == {"i"}
-        assert found["n_dropped"].tolist() == [len(row["dropped"]) for _, row in flat]
-        largest = max(np.abs(row["g"]).max() for _, row in flat)
-        for key in ("g", "charge"):
-            np.testing.assert_allclose(
-                np.stack(found[key]),
-                [row[key] for _, row in flat],
-                rtol=1e-6,
-                atol=1e-9 * max(1, largest),
-            )
-        p = np.array([row["p"] for _, row in flat])
-        np.testing.assert_allclose(np.stack(found["p"]), p, rtol=1e-7)
-        assert np.array_equal(np.stack(found["support"]), p != 0)
-        assert found["n_active"].tolist() == (p != 0).sum(1).tolist()
-        assert found["residual"].between(0, 1e-9).all()
-        columns = ["learning_rate_limit", "strictness_products", "strictness_weights"]
-        limits = [curvatures(toy, i, row["p"]) for i, row in flat]
-        np.testing.assert_allclose(found[columns], limits, rtol=1e-6)
-        kept = [
-            "time",
-            "next_time",
-            "gap",
-            "coordinate",
-            "sign",
-            "loss",
-            "dropped",
-            "n_dropped",
-            "g",
-            "charge",
-            "p",
-            "support",
-            "n_active",
-            "residual",
-        ]
-        assert set(found) == {"seed", "stage", *kept, *columns}
-    lasts = tables["small_stages"].groupby("seed", sort=False)["stage"].max()
-    assert lasts.to_dict() == {6: 3, 2: 2}  # ended by the number of stages, and by the loss
-    assert tables["small_stages"]["dropped"].map(list).tolist()[3] == [2]
-    assert (
-        tables["paper_stages"]["next_time"].tolist()[-1] == math.inf
-    )  # by having nothing left to learn
+    each = (stages_of(toy, i, max_stages) for i in range(len(toy["seeds"])))
+    wanted = pd.DataFrame(itertools.chain(*each))
+    assert set(found) == {*wanted, "residual"}
+    assert found["residual"].between(0, 1e-9).all()
+    assert found.pop("dropped").map(list).tolist() == wanted.pop("dropped").tolist()
+    for name in wanted:
+        near = {"rtol": 1e-6, "atol": 1e-9} if name in DERIVED else {"rtol": 1e-7}
+        a, b = (np.stack(list(rows[name])).astype(float) for rows in (found, wanted))
+        np.testing.assert_allclose(a, b, err_msg=name, **near)
 
 
-def events_of(toys, name, tables):
+def events_of(toy, params, stages):
     """The rows of events that the table of a task must have: seed by seed, scale by scale."""
-    params, stages = PARAMS[name], tables[f"{name}_stages"]
-    for i, seed in enumerate(toys[name]["seeds"].tolist()):
-        loss = Head(toys[name]["X"][i], toys[name]["Y"][i])
+    for i, seed in enumerate(toy["seeds"].tolist()):
+        loss = Head(toy["X"][i], toy["Y"][i])
         last = stages.loc[stages["seed"] == seed, "time"].max()
         for scale in params["forecast_scales"]:
-            start = Start(toys[name]["u"][i].numpy(), toys[name]["v"][i].numpy(), scale)
+            start = Start(toy["u"][i].numpy(), toy["v"][i].numpy(), scale)
             end = last * (-scale * math.log(10) + SOLVER["margin"])
-            yield from (
-                (seed, scale, *event)
-                for event in staged_events(loss, start, end, SOLVER["threshold"])
-            )
+            for event in staged_events(loss, start, end, SOLVER["threshold"]):
+                yield seed, scale, *event
 
 
-def check_events(tables, toys):
-    """Every event is where the flow on the support crosses its level, to the accuracy of the
-    stage's solver.
-    """
-    for name in TASKS:
-        found, wanted = tables[f"{name}_events"], list(events_of(toys, name, tables))
-        assert list(found) == ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
-        told = found.drop(columns="time").itertuples(index=False, name=None)
-        assert list(told) == [(*row[:2], *row[3:]) for row in wanted]
-        np.testing.assert_allclose(found["time"], [row[2] for row in wanted], rtol=1e-4, atol=1e-9)
+def fine_tune(toy, i, scale):
+    """The rows of one seed and scale: the forecast, then what is measured."""
+    seed, X, target = int(toy["seeds"][i]), toy["X"][i], toy["teacher"][i].clone()
+    changed = torch.randperm(4, generator=generator(seed, "changed coordinates"))[:2]
+    u, v = torch.randn(2, 4, generator=generator(seed, "change"), dtype=torch.float64)
+    target[changed] += (u * v)[changed]
+    loss = Head(X, head(X, target), toy["teacher"][i])
+    start = Start(toy["u"][i].numpy(), np.zeros(4), scale)
+    end = 12 * (-scale * math.log(10) + SOLVER["margin"])
+    for source, events in (
+        ("forecast", staged_events(loss, start, end, SOLVER["threshold"])),
+        ("measured", flow(loss, start, end, SOLVER["threshold"])[1]),
+    ):
+        for event in events:
+            yield seed, scale, source, end, *event
+
+
+def compare(found, rows, columns, atol=1e-9):
+    """The table has these rows in this order, the times to the accuracy of the stage's solver."""
+    assert list(found) == columns
+    wanted = pd.DataFrame(rows, columns=columns)
+    exact = [column for column in columns if column not in ("time", "end")]
+    assert found[exact].values.tolist() == wanted[exact].values.tolist()
+    np.testing.assert_allclose(found["time"], wanted["time"].astype(float), rtol=1e-4, atol=atol)
+
+
+def test_the_stages_the_events_and_the_forecast_are_those_of_scipy(stage, tmp_path, toys):
+    tables = run(stage, tmp_path)
+    kinds = itertools.product(sorted(TASKS), ("events", "stages"))
+    written = {"forecast.parquet", *("_".join(one) + ".parquet" for one in kinds)}
+    assert set(files(tmp_path / "p")) == written
+    for name, toy in toys.items():
+        check_stages(tables[f"{name}_stages"], toy, PARAMS[name]["max_stages"])
+        events = events_of(toy, PARAMS[name], tables[f"{name}_stages"])
+        compare(tables[f"{name}_events"], events, [ADAPTER[k] for k in (0, 1, 4, 5, 6, 7)])
+    lasts = tables["small_stages"].groupby("seed")["stage"].max()
+    assert lasts.to_dict() == {6: 3, 2: 2}  # ended by the number of stages, and by the loss
+    assert tables["small_stages"]["n_dropped"].sum() == 1
+    assert tables["paper_stages"]["next_time"].iloc[-1] == math.inf  # nothing is left to learn
     assert not tables["small_events"]["rises"].all()
     assert 0 in tables["paper_events"]["time"].tolist()
-    assert set(tables["small_events"]["sign"]) == {-1, 1}
+    rows = [row for scale in SCALES for i in range(2) for row in fine_tune(toys["base"], i, scale)]
+    forecast = tables["forecast"]
+    compare(forecast, rows, ADAPTER, atol=5e-6)
+    np.testing.assert_allclose(forecast["end"], [row[3] for row in rows], rtol=1e-12)
+    assert len(forecast.groupby(ADAPTER[:3])) == 12
 
 
-def test_the_stages_and_the_events_are_those_of_scipy(stage, tmp_path, toys):
-    tables = run(stage, tmp_path, PARAMS)
-    written = [
-        f"{name}_{kind}.parquet" for name in ("paper", "small") for kind in ("events", "stages")
-    ]
-    assert files(tmp_path / "p") == ["forecast.parquet", *written]
-    check_stages(tables, toys)
-    check_events(tables, toys)
+def test_a_forecast_of_no_adapters_has_its_columns(stage, tmp_path, toys):
+    forecast = run(stage, tmp_path, {"base": BASE}, scales=[])["forecast"]
+    assert list(forecast) == ADAPTER
+    assert forecast.empty
 
 
 def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path, toys):
     with pytest.raises(StalledError, match="wanted at most 1 events, got more"):
-        run(stage, tmp_path, {name: {**SMALL, "max_stages": 2} for name in toys}, max_events=1)
+        run(stage, tmp_path, {"small": SMALL | {"max_stages": 2}}, max_events=1)

@@ -22,6 +22,7 @@ from tests.gradual_rank.full_reference import (
     output,
     reached,
     sigma,
+    taught,
 )
 
 SECTION, HEAD = "any.family.optimizers", "any.family.full"
@@ -54,14 +55,12 @@ RATES = {"gd": 0.3, "sign": 0.01, "adam": 0.01, "muon": 0.02}
 
 
 def task(seed, rank, n_samples, noise=0.0):
-    """Tokens, targets and test data; the teacher's factors have as many columns as its rank."""
-    W = normal(seed, "full teacher", 4, D, D)[..., :rank] / (D * rank) ** 0.25
-    X = normal(seed, "tokens", n_samples, 4, D)
-    Y = output(X, *W)
+    """Tokens, targets and test data."""
+    X, X_test = normal(seed, "tokens", n_samples, 4, D), normal(seed, "test tokens", 4, 4, D)
+    Y = taught(X, seed, rank)
     if noise:
         Y = Y + noise * Y.std() * normal(seed, "noise", *Y.shape)
-    X_test = normal(seed, "test tokens", 4, 4, D)
-    return X, Y, X_test, output(X_test, *W)
+    return X, Y, X_test, taught(X_test, seed, rank)
 
 
 def rates(name, scale, longer=1):

@@ -202,11 +202,6 @@ def test_every_line_of_a_figure_is_that_of_its_table(panels, name):
     assert found == LINES[name][1:-1].split("\n")
 
 
-def test_there_is_a_figure_for_each_question(panels):
-    panels("errors")
-    assert sorted(KEPT) == sorted(f"{name}.svg" for name in LINES)
-
-
 def test_theory_is_drawn_as_a_curve(panels):
     def curve(name, panel):
         (line,) = [one for one in panels(name)[1][panel].lines if len(one.get_xdata()) > 40]

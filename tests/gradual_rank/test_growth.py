@@ -1,0 +1,31 @@
+"""What a course says of order and separation, on made lines."""
+
+import numpy as np
+import pytest
+
+from lib.gradual_rank.growth import learned_in_order, separate
+
+
+def test_products_are_ordered_in_both_halves_and_counted_at_the_first_look_at_a_low_loss():
+    """Sizes 1, 2, 4, 3 that are there from 5, 3, 2 and 1: of the values the larger is later, of all
+    that is the one pair of six that is so. The loss is low from 2 on, when two are there; a look at
+    every third time sees that at 3, when three are.
+    """
+    times, last = np.arange(6.0), np.array([-1.0, 2.0, -4.0, 3.0])
+    one = np.where(times[:, None] >= [5, 3, 2, 1], last, 0.6 * last)
+    course = times, np.stack([one, one[:, ::-1]])
+
+    def found(share, **options):
+        return learned_in_order(lambda p: 10 - p.abs().sum(-1), *course, share, 1.5, **options)
+
+    assert found(0.15)["rank_early"].tolist() == [2, 2]
+    assert found(0.15, every=3)["rank_early"].tolist() == [3, 3]
+    assert found(-1)["rank_early"].tolist() == [-1, -1]
+    assert found(-1)["order"] == pytest.approx([4 / 6, 4 / 6])
+    assert found(-1)["order_VO"] == pytest.approx([-1, 1])
+
+
+def test_directions_are_separate_where_one_begins_after_the_one_before_has_ended():
+    """They end in the order 0, 2, 1."""
+    assert separate(np.array([0.0, 0.5, 6.0]), np.array([1.0, 9.0, 8.0])) == 0.5
+    assert separate(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == 1
