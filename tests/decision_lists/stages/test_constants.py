@@ -17,8 +17,8 @@ SECTION = "decision_lists.constants"
 # Lists, and the chance of each pair of four tokens.
 LISTS = "1 0 / 2 3 1 / 2 / 3"
 PAIRS = [a * b for a, b in itertools.combinations((1, 2, 3, 4), 2)]
-ONE = task("one", "any", 4, 2, LISTS, "0 1 2 3", PAIRS)
-TWO = task("two", "any", 4, 2, LISTS, "0 1 2 3", "0 3 0 1 2 0")
+ONE = task("one", 2, LISTS, "0 1 2 3", PAIRS)
+TWO = task("two", 2, LISTS, "0 1 2 3", "0 3 0 1 2 0")
 LAWS = {"one": "frequencies 1 2 3 4", "two": "sequences 0 2 = 3 / 1 2 = 1 / 1 3 = 2"}
 PARAMS = {
     "seed": 9,
