@@ -141,8 +141,7 @@ class Brute:
         self.label = torch.tensor(self.pi)[self.star]
         self.every = torch.arange(len(found))
         self.P = torch.zeros(self.L, self.L, dtype=torch.float64)
-        for b in range(self.L):
-            self.P[self.pi[b], b] = 1
+        self.P[self.pi, range(self.L)] = 1
 
     def attention(self, W):
         scores = self.counts * W.T[self.query].exp()

@@ -21,5 +21,3 @@ def test_a_thinned_course_keeps_both_ends():
     assert thinned(path, ["task"], 4)["step"].tolist() == [0, 33, 66, 99]
     assert thinned(path, ["task"], 3, logarithmic=True)["step"].tolist() == [0, 9, 99]
     assert thinned(path.head(2), ["task"], 9)["step"].tolist() == [0, 1]
-    two = pd.concat([path.assign(task="b"), path.head(3)])
-    assert thinned(two, ["task"], 2)["step"].tolist() == [0, 99, 0, 2]

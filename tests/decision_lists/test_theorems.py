@@ -63,21 +63,6 @@ def test_the_order_takes_time_where_sequences_are_short(n_tokens, seq_len, leads
     assert ScaledFlow.of(one, 1e4).at_once() == leads
 
 
-@pytest.mark.parametrize("scale", [0.5, 1e5])
-def test_the_first_velocity_is_exact_at_every_scale(scale):
-    """−dL/dW[b, a] = (c/n³) [n P(E with * = b) − P(a, b in s)] at W = 0."""
-    one = random(7, 3, 3)
-    zero = torch.zeros(6, 6, dtype=torch.float64)
-    gradient = PopulationLoss.of(one)({"W": zero, "V": scale * one.label_matrix})[1]["W"]
-    present = one.counts > 0
-    for a in range(6):
-        for b in range(6):
-            right = float(one.chances[one.star[:, a] == b].sum())
-            together = float(one.chances[present[:, a] & present[:, b]].sum())
-            wanted = scale / 27 * (3 * right - together)
-            assert -float(gradient[b, a]) == pytest.approx(wanted, abs=1e-12 * scale)
-
-
 @pytest.mark.parametrize(("seq_len", "order"), [(2, 2), (3, 1)])
 def test_the_time_falls_as_the_square_of_the_scale(seq_len, order):
     """T c² is its limit + O(1/c); with two tokens, whose softmax is odd about its middle, +
