@@ -254,6 +254,7 @@ def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(sweep):
         (SIZES | {"crossed": "labels", "crossed_values": [1]}, "crossed: wanted another number"),
         (CLASSES | {"outputs": "one"}, "outputs: wanted each, as there are more classes than"),
         (GROUPED | {"labels": ["3|3"]}, "n_patterns: wanted more than the 6 discriminative"),
+        (GROUPED | {"labels": ["2|0"]}, "two classes or more with a pattern each"),
         (
             SIZES | {"varies": "batch_size", "values": [14]},
             "batch_size: wanted at most n_train = 13",
