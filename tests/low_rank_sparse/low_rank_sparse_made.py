@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from safetensors.torch import save_file
 
-from tests.stages.made import generator
+from tests.stages.made import generator, write_run
 
 
 def orthonormal(d_model, n_patterns, generator):
@@ -199,6 +199,18 @@ def write_samples(path, seeds, *, n_train, n_test, seq_len, d_model):
         data |= {f"{part}_{name}": tensor for name, tensor in parts.items()}
     save_file(data, path)
     return data
+
+
+def write_weights(folder, cell, seeds, steps, snapshots):
+    """A run of these snapshots, at these steps."""
+    axes = {name: ["seed", "row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")}
+    layout = {"family": "low_rank_sparse", "matrices": axes, "cell": cell, "seeds": seeds}
+    rows = [
+        {"snapshot": i, "seed": seed, "step": step}
+        for i, step in enumerate(steps)
+        for seed in seeds
+    ]
+    write_run(folder, layout, snapshots, rows)
 
 
 def of_seed(data, part, seed):
