@@ -19,7 +19,7 @@ def numbers(text):
     return [float(word) if "." in word else int(word) for word in text.split()]
 
 
-def task(name, group, n_tokens, seq_len, lists, permutation, weights, repeats=False, **more):
+def task(name, seq_len, lists, permutation, weights, repeats=False, **more):
     """A task as a row of the table: classes of sequences have chances in proportion to `weights`,
     repeated in turn. What is a text is read number by number, list by list.
     """
@@ -28,9 +28,10 @@ def task(name, group, n_tokens, seq_len, lists, permutation, weights, repeats=Fa
     permutation, weights = (
         numbers(found) if isinstance(found, str) else found for found in (permutation, weights)
     )
+    n_tokens = len(lists)
     n_classes = len(classes(n_tokens, seq_len, repeats))
     weights = list(itertools.islice(itertools.cycle(weights), n_classes))
-    about = {"name": name, "group": group, "n_tokens": n_tokens, "seq_len": seq_len}
+    about = {"name": name, "group": "some group", "n_tokens": n_tokens, "seq_len": seq_len}
     about |= {"repeats": repeats, "lists": lists, "permutation": permutation}
     about["probability"] = [weight / sum(weights) for weight in weights]
     return {**about, "law": "some law", "use": "none"} | more
@@ -45,16 +46,69 @@ def ordered(lists):
     return W
 
 
+def longest(one):
+    """The length of the longest list."""
+    return max(len(entries) for entries in one["lists"])
+
+
+def rarest_class(one):
+    """The least positive chance of a class of sequences."""
+    return min(p for p in one["probability"] if p > 0)
+
+
+def cyclic(L, m):
+    """Lists of the tokens before each one on a circle."""
+    return [[(a - back) % L for back in range(m - 1, -1, -1)] for a in range(L)]
+
+
+def random_lists(L, m, draw):
+    """Lists of other tokens in random order, before each one."""
+    orders = [torch.randperm(L, generator=draw).tolist() for _ in range(L)]
+    return [[*[b for b in order if b != a][: m - 1], a] for a, order in enumerate(orders)]
+
+
+def random_permutation(L, draw):
+    """The first drawn that is not its own inverse."""
+    while True:
+        pi = torch.randperm(L, generator=draw).tolist()
+        if any(pi[pi[b]] != b for b in range(L)):
+            return pi
+
+
+def random_weights(n, draw):
+    """What is in proportion to a law that any other is as likely as."""
+    return -torch.log1p(-torch.rand(n, generator=draw, dtype=torch.float64))
+
+
 def write_tasks(path, *tasks):
     path.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(list(tasks)).to_parquet(path)
     return path
 
 
+def read_tables(folder):
+    """Every table of a folder, by its name."""
+    return {file.stem: pd.read_parquet(file) for file in folder.iterdir()}
+
+
+def equal(found, rows, **tolerance):
+    """The table has these rows."""
+    close = {"rtol": 1e-8, "atol": 1e-12} | tolerance
+    pd.testing.assert_frame_equal(found, pd.DataFrame(rows), **close)
+
+
 def classes(n_tokens, seq_len, repeats):
     """Every class of sequences, by its tokens in order."""
     kind = itertools.combinations_with_replacement if repeats else itertools.combinations
     return list(kind(range(n_tokens), seq_len))
+
+
+NEAR = task("near", 2, "3 1 0 / 2 1 / 2 / 1 3", "2 0 3 1", "5 1 3 2 7 4")
+OTHER = task("other", 3, "2 0 / 0 1 / 1 3 2 / 3", "2 0 3 1", "2 4 1 9")
+EASY = task("easy", 3, "1 0 / 2 3 1 / 2 / 0 3", "3 0 2 1", "9 4 8 5")
+SMALL = task("small", 2, "1 0 / 2 1 / 2", "1 2 0", "1 6 4")
+AGAIN = task("again", 4, "1 0 / 1", "1 0", "1 0.001 5 3 2", repeats=True)
+TWICE = task("twice", 3, "2 1 0 / 0 1 / 2", "2 0 1", "1 4 3 2", repeats=True)
 
 
 def every_sequence(task, repeats):
@@ -87,8 +141,7 @@ class Brute:
         self.label = torch.tensor(self.pi)[self.star]
         self.every = torch.arange(len(found))
         self.P = torch.zeros(self.L, self.L, dtype=torch.float64)
-        for b in range(self.L):
-            self.P[self.pi[b], b] = 1
+        self.P[self.pi, range(self.L)] = 1
 
     def attention(self, W):
         scores = self.counts * W.T[self.query].exp()
@@ -132,14 +185,13 @@ class Brute:
         )
 
 
-def certified(task, W, V, repeats):
-    """Whether every sequence is right: of distinct tokens, or of any."""
-    return bool((Brute(every_sequence(task, repeats)).logit_margins(W, V) > 0).all())
-
-
-def order_margin(task, W):
-    """The least lead in W of the label's token, over all sequences of distinct tokens."""
-    return float(Brute(every_sequence(task, False)).margins(W).min())
+def certified(task, W, V):
+    """Whether every sequence is right: of distinct tokens, and of any."""
+    found = {}
+    for name, repeats in (("sets", False), ("all", True)):
+        margins = Brute(every_sequence(task, repeats)).logit_margins(W, V)
+        found[f"certified_{name}"] = bool((margins > 0).all())
+    return found
 
 
 def rarest(task):
@@ -161,7 +213,7 @@ def rarest(task):
 def noisy_start(one, noise, seed):
     """c, ε and V_0 − cP, by the equation for c."""
     brute = Brute(one)
-    L, n, delta = one["n_tokens"], one["seq_len"], min(p for p in one["probability"] if p > 0)
+    L, n, delta = one["n_tokens"], one["seq_len"], rarest_class(one)
     W = 0 * brute.P
 
     def residual(c, offset, epsilon):
@@ -173,12 +225,8 @@ def noisy_start(one, noise, seed):
     epsilon = n * float(brute.loss(W, plain * brute.P)) / 18
     offset = 0 * W
     if noise == "uniform":
-        draw = torch.rand(
-            L,
-            L,
-            generator=generator(seed, "noise", one["name"]),
-            dtype=torch.float64,
-        )
+        source = generator(seed, "noise", one["name"])
+        draw = torch.rand(L, L, generator=source, dtype=torch.float64)
         offset = epsilon * (draw - 0.5)
     elif noise == "adversarial":
         for _ in range(20):  # up the loss, to the corner of the box from which no sign leads on
@@ -193,11 +241,9 @@ class Flow:
 
     def __init__(self, brute, gradient, end, size=1.0):
         self.brute, self.zero = brute, torch.zeros_like(brute.P)
-        self.velocity = lambda x: (
-            -gradient(torch.from_numpy(x).view(self.zero.shape)).flatten().numpy()
-        )
+        self.velocity = lambda x: -gradient(x)
         solved = solve_ivp(
-            lambda _, x: self.velocity(x),
+            lambda _, x: self.velocity(self.matrix(x)).flatten().numpy(),
             (0, end),
             self.zero.flatten().numpy(),
             "LSODA",
@@ -207,17 +253,19 @@ class Flow:
         )
         self.times, self.path = solved.t, solved.sol
 
+    def matrix(self, x):
+        return torch.from_numpy(x).view_as(self.zero)
+
     def at(self, t):
-        return torch.from_numpy(self.path(t)).view(self.zero.shape) if t else self.zero
+        return self.matrix(self.path(t)) if t else self.zero
 
     def margin(self, t):
         return float(self.brute.margins(self.at(t)).min())
 
     def at_once(self):
-        return margin_of(
-            self.brute,
-            torch.from_numpy(self.velocity(self.zero.flatten().numpy())).view(self.zero.shape),
-        )
+        """Whether the first velocity alone puts every row right."""
+        repeats = (self.brute.counts > 1).any()
+        return not repeats and float(self.brute.margins(self.velocity(self.zero)).min()) > 0
 
     def first(self):
         """The first time at which all is right; NaN where there is none."""
@@ -227,11 +275,6 @@ class Flow:
             if self.margin(b) > 0:
                 return brentq(self.margin, a, b, xtol=1e-14 * b, rtol=1e-14)
         return math.nan
-
-
-def margin_of(brute, velocity):
-    """Whether the first velocity alone puts every row right."""
-    return not (brute.counts > 1).any() and float(brute.margins(velocity).min()) > 0
 
 
 def of_loss(task, c, end):

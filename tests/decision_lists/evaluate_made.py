@@ -14,7 +14,7 @@ def even(name, seq_len, lists, repeats=False, law="zipf"):
     """A task whose sequences are equally likely; the label of a token is the next one."""
     n_tokens = lists.count("/") + 1
     permutation = [*range(1, n_tokens), 0]
-    return task(name, "any", n_tokens, seq_len, lists, permutation, [1], repeats, law=law)
+    return task(name, seq_len, lists, permutation, [1], repeats, law=law)
 
 
 # Only lists of two tokens and more have a head: heads-1 has the heads 0 and 1, heads-2 the heads 0,

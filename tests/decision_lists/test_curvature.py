@@ -6,7 +6,7 @@ import torch
 from lib.decision_lists.descent import largest_curvature, largest_eigenpair
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize("n", [1, 40])
 def test_the_largest_eigenvalue_of_a_symmetric_matrix(n):
     draw = torch.Generator().manual_seed(n)
     A = torch.randn(n, n, generator=draw, dtype=torch.float64)
@@ -27,13 +27,10 @@ def test_the_largest_curvature_is_found_from_a_gradient_that_misses_it():
     A = torch.diag(torch.tensor([5.0, 2.0, 1.0], dtype=torch.float64))
     gradient = torch.tensor([0.0, 30.0, 40.0], dtype=torch.float64)
     draw = torch.tensor([2.0, 1.0, 2.0], dtype=torch.float64)
-    for near in (
-        None,
-        torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64),
-    ):  # an eigenvector, but not of the largest
-        assert largest_curvature(lambda x: A @ x, gradient, draw, 3, near=near)[0] == pytest.approx(
-            5
-        )
+    other = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)  # an eigenvector
+    for near in (None, other):
+        found = largest_curvature(lambda x: A @ x, gradient, draw, 3, near=near)[0]
+        assert found == pytest.approx(5)
     start = torch.tensor([2 / 3, 0.6 + 1 / 3, 0.8 + 2 / 3], dtype=torch.float64)  # as much of both
     one_step = float(start @ A @ start / (start @ start))
     assert largest_curvature(lambda x: A @ x, gradient, draw, 1)[0] == pytest.approx(one_step)

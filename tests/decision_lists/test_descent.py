@@ -45,14 +45,6 @@ def descend(curvature, loss=quartic, until=0.5, **changed):
     return compliant_descent(loss, start, ["x"], right, curvature, Solver(**settings))
 
 
-def test_a_descent_whose_curvature_falls_takes_steps_of_the_inverse_of_the_first():
-    found = descend(lambda weights, _: 3 * float(weights["x"]) ** 2)
-    assert found.largest == found.on_a_finer_grid == found.curvatures[0] == 12
-    assert found.step_size == pytest.approx(1 / (1.01 * 12))
-    assert found.n_failures == 0
-    assert float(found.steps[-1].weights["x"]) < 0.5 <= float(found.steps[-2].weights["x"])
-
-
 def bump(weights, _):
     """A curvature with a top of 40 at x = 1.6, within the first steps."""
     return 4 + 36 * math.exp(-(((float(weights["x"]) - 1.6) / 0.3) ** 2))
@@ -93,16 +85,12 @@ def test_calm_segments_are_left_out_ever_more_and_no_more_once_the_curvature_mov
 
 
 def test_the_largest_between_two_points_is_found_where_both_ends_are_low():
-    calls = []
-
     def value(share, known):
-        calls.append(share)
         return 1 + 5 * math.exp(-(((share - 0.4) / 0.1) ** 2))
 
     best, last = largest_between(value, value(0, 0), 1.0, 1e-3)
     assert best == pytest.approx(6, rel=1e-3)
     assert last == value(1, 0)
-    assert len(calls) < 60
 
 
 def test_steps_that_descend_less_than_the_lemma_says_are_failures():

@@ -6,39 +6,35 @@ import numpy as np
 import pytest
 import torch
 
-from lib.decision_lists.attention import PopulationLoss, Rows, loss_gradients
+from lib.decision_lists.attention import PopulationLoss
 from lib.decision_lists.bounds import flow_bound_of, late_limit
 from lib.decision_lists.certificates import list_order_margin
 from lib.decision_lists.flow import ScaledFlow, choice_gradient
 from lib.decision_lists.lists import (
     Task,
+    classes_of,
     cyclic_lists,
-    determining_tokens,
     dirichlet_law,
     frequent_heads,
-    label_matrix,
     log_normal_frequencies,
-    multisets,
     product_law,
     random_lists,
-    random_permutation,
     shared_heads_lists,
-    subsets,
 )
 from lib.training.stiff_flow import until_positive
 
 
-def task(law, seq_len, lists):
-    """A task of distinct tokens; the law is called with their sets."""
+def task(law, seq_len, lists, repeats=False):
+    """A task whose law is called with its classes of sequences."""
     n_tokens = len(lists)
-    chances = tuple(law(subsets(n_tokens, seq_len)).tolist())
-    return Task("", "", n_tokens, seq_len, False, lists, tuple(range(n_tokens)), chances)
+    chances = tuple(law(classes_of(n_tokens, seq_len, repeats)).tolist())
+    return Task("", "", n_tokens, seq_len, repeats, lists, tuple(range(n_tokens)), chances)
 
 
-def random(seed, seq_len=2, length=2):
+def random(seed, seq_len=2, length=2, repeats=False):
     draw = torch.Generator().manual_seed(seed)
     lists = random_lists(6, length, draw)
-    return task(lambda counts: dirichlet_law(len(counts), draw), seq_len, lists)
+    return task(lambda counts: dirichlet_law(len(counts), draw), seq_len, lists, repeats)
 
 
 def evenly(counts):
@@ -67,21 +63,6 @@ def test_the_order_takes_time_where_sequences_are_short(n_tokens, seq_len, leads
     assert ScaledFlow.of(one, 1e4).at_once() == leads
 
 
-@pytest.mark.parametrize("scale", [0.5, 1e5])
-def test_the_first_velocity_is_exact_at_every_scale(scale):
-    """−dL/dW[b, a] = (c/n³) [n P(E with * = b) − P(a, b in s)] at W = 0."""
-    one = random(7, 3, 3)
-    zero = torch.zeros(6, 6, dtype=torch.float64)
-    gradient = PopulationLoss.of(one)({"W": zero, "V": scale * one.label_matrix})[1]["W"]
-    present = one.counts > 0
-    for a in range(6):
-        for b in range(6):
-            right = float(one.chances[one.star[:, a] == b].sum())
-            together = float(one.chances[present[:, a] & present[:, b]].sum())
-            wanted = scale / 27 * (3 * right - together)
-            assert -float(gradient[b, a]) == pytest.approx(wanted, abs=1e-12 * scale)
-
-
 @pytest.mark.parametrize(("seq_len", "order"), [(2, 2), (3, 1)])
 def test_the_time_falls_as_the_square_of_the_scale(seq_len, order):
     """T c² is its limit + O(1/c); with two tokens, whose softmax is odd about its middle, +
@@ -107,18 +88,9 @@ def test_the_limit_is_convex():
         assert float(((choice_gradient(u, rows) - choice_gradient(v, rows)) * (u - v)).sum()) > 0
 
 
-def test_the_permutation_drops_out_of_training_attention_alone():
-    rows = PopulationLoss.of(random(1, 3, 2)).rows
-    W = torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = [
-        loss_gradients(W, 4 * label_matrix(pi), rows, torch.tensor(pi))[1]
-        for pi in ((2, 0, 3, 4, 1, 5), tuple(range(6)))
-    ]
-    torch.testing.assert_close(*found, rtol=1e-13, atol=1e-15)
-
-
-def test_long_after_all_is_right_the_loss_is_the_least_norm_over_the_rescaled_time():
-    one = random(2, 3, 2)
+@pytest.mark.parametrize(("seq_len", "length"), [(3, 2), (2, 3)])
+def test_long_after_all_is_right_the_loss_is_the_least_norm_over_the_rescaled_time(seq_len, length):
+    one = random(2, seq_len, length)
     flow = ScaledFlow.of(one, 1e4)
     *_, last = flow.steps(1e7, 1e-7)
     assert flow.measured(last.state)["loss"] * 1e7 == pytest.approx(late_limit(one), rel=0.03)
@@ -133,58 +105,47 @@ def test_under_uniform_attention_the_minimum_has_every_label_on_top(heads):
     if heads:
         lists = shared_heads_lists(8, 3, 2, torch.Generator().manual_seed(0))
         one = task(lambda counts: product_law(counts, frequent_heads(8, 2, 30.0)), 4, lists)
-    rows = PopulationLoss.of(one).rows
-    pi = torch.tensor(random_permutation(one.n_tokens, torch.Generator().manual_seed(0)))
-    V = torch.zeros_like(one.label_matrix, requires_grad=True)
+    loss = PopulationLoss.of(one)
+    zero = torch.zeros_like(one.label_matrix)
+    V = zero.clone().requires_grad_()
     tolerances = {"tolerance_grad": 1e-9, "tolerance_change": 0}
     search = torch.optim.LBFGS(
         [V], max_iter=4000, history_size=50, line_search_fn="strong_wolfe", **tolerances
     )
 
     def closure():
-        search.zero_grad()
-        loss, _, V.grad = loss_gradients(torch.zeros_like(V.detach()), V.detach(), rows, pi)
-        return loss
+        value, gradients = loss({"W": zero, "V": V.detach()})
+        V.grad = gradients["V"]
+        return value
 
     search.step(closure)
-    assert torch.equal(V.detach().argmax(0), pi)
+    assert torch.equal(V.argmax(0), one.labels)
 
 
-def test_with_repeats_the_initial_loss_grows_with_the_scale():
+@pytest.mark.parametrize("repeats", [False, True])
+def test_with_repeats_the_initial_loss_grows_with_the_scale(repeats):
     """Without repeats it is log(n + (L − n) e^{−c/n}), bounded: the reason to read the theorem for
     distinct tokens.
     """
-    for repeats in (False, True):
-        counts, lists = (multisets if repeats else subsets)(5, 3), cyclic_lists(5, 2)
-        law = product_law(counts, torch.ones(5, dtype=torch.float64))
-        rows = Rows.of(counts, law, *determining_tokens(counts, lists))
-        zero, eye = torch.zeros(5, 5, dtype=torch.float64), torch.eye(5, dtype=torch.float64)
-        losses = [
-            float(loss_gradients(zero, scale * eye, rows, torch.arange(5))[0])
-            for scale in (30.0, 60.0, 120.0)
-        ]
-        if repeats:
-            assert losses[2] - losses[1] == pytest.approx(2 * (losses[1] - losses[0]), rel=1e-3)
-            assert losses[1] > losses[0] + 1
-        else:
-            wanted = [math.log(3 + 2 * math.exp(-scale / 3)) for scale in (30.0, 60.0, 120.0)]
-            assert losses == pytest.approx(wanted, rel=1e-12)
+    one = task(evenly, 3, cyclic_lists(5, 2), repeats)
+    loss, P = PopulationLoss.of(one), one.label_matrix
+    scales = np.array([30.0, 60.0, 120.0])
+    losses = [float(loss({"W": 0 * P, "V": scale * P})[0]) for scale in scales]
+    if repeats:
+        assert losses[2] - losses[1] == pytest.approx(2 * (losses[1] - losses[0]), rel=1e-3)
+        assert losses[1] > losses[0] + 1
+    else:
+        assert losses == pytest.approx(np.log(3 + 2 * np.exp(-scales / 3)), rel=1e-12)
 
 
 @pytest.mark.parametrize("repeats", [False, True])
 def test_under_uniform_attention_v_goes_along_p_at_a_rate_that_no_law_changes(repeats):
-    draw = torch.Generator().manual_seed(5)
-    counts, lists, pi = (
-        (multisets if repeats else subsets)(6, 3),
-        random_lists(6, 3, draw),
-        random_permutation(6, draw),
-    )
-    rows = Rows.of(counts, dirichlet_law(len(counts), draw), *determining_tokens(counts, lists))
-    zero, rates = torch.zeros(6, 6, dtype=torch.float64), []
-    V = zero
+    one = random(5, 3, 3, repeats)
+    loss, P = PopulationLoss.of(one), one.label_matrix
+    rates, V = [], 0 * P
     for _ in range(5):
-        gradient = loss_gradients(zero, V, rows, torch.tensor(pi))[2]
-        rates.append(-float((gradient * label_matrix(pi)).sum()))
+        gradient = loss({"W": 0 * P, "V": V})[1]["V"]
+        rates.append(-float((gradient * P).sum()))
         V = V - 3 * gradient
     if repeats:
         assert rates[0] > 1 / 3 - 1 / 6

@@ -5,38 +5,29 @@ Written in float64, sample by sample where it costs nothing, from the equations 
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
-from tests.stages.made import generator
-
-Weights = dict[str, Tensor]
+from tests.stages.made import generator, write_run
 
 
-def orthonormal(d_model: int, n_patterns: int, generator: torch.Generator) -> Tensor:
+def orthonormal(d_model, n_patterns, generator):
     """The patterns: the first columns of the Q of a Gaussian matrix, as rows."""
     G = torch.randn(d_model, d_model, generator=generator, dtype=torch.float64)
     return torch.linalg.qr(G)[0][:, :n_patterns].T.float()
 
 
-def samples(
-    task: dict, classes: list[list[int]], mu: Tensor, n_samples: int, generator: torch.Generator
-) -> Weights:
+def samples(task, classes, mu, n_samples, generator):
     """Samples of a task; `classes` lists the patterns of each class, those after them are
     irrelevant.
     """
 
-    def uniform(*shape: int) -> list:
+    def uniform(*shape):
         return torch.rand(shape, generator=generator, dtype=torch.float64).tolist()
 
-    def pick(choices: list[int], u: float) -> int:
+    def pick(choices, u):
         return choices[int(u * len(choices))]
 
     n_relevant, n_confusion = task["n_relevant"], task["n_confusion"]
@@ -66,19 +57,12 @@ def samples(
     }
 
 
-def start(
-    d: int,
-    n_neurons: int,
-    scale: float,
-    generator: torch.Generator,
-    sigma: float = 0,
-    delta: float = 0,
-):
+def start(d, n_neurons, scale, generator, sigma=0, delta=0):
     """The initial weights, σ and δ far from an orthogonal W_V and from W_Q = W_K = I; tokens act as
     x W.
     """
 
-    def gaussian(rows: int) -> Tensor:
+    def gaussian(rows):
         return torch.randn(rows, d, generator=generator, dtype=torch.float64)
 
     W_V = torch.linalg.qr(gaussian(d))[0] + sigma / d**0.5 * gaussian(d)
@@ -87,9 +71,7 @@ def start(
     return {name: W.float() for name, W in {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}.items()}
 
 
-def readout(
-    kind: str, n_outputs: int, seq_len: int, n_neurons: int, generator: torch.Generator
-) -> Tensor:
+def readout(kind, n_outputs, seq_len, n_neurons, generator):
     """±1/√m for each output and neuron, and for each position where it is untied."""
     shape = (n_outputs, {"tied": 1, "untied": seq_len}[kind], n_neurons)
     return (
@@ -98,22 +80,22 @@ def readout(
     )
 
 
-def batches(n_samples: int, size: int, n_steps: int, generator: torch.Generator) -> list[list[int]]:
+def batches(n_samples, size, n_steps, generator):
     """The samples of each step: epochs in new orders, without the incomplete batches at their
     ends.
     """
-    found: list[list[int]] = []
+    found = []
     while len(found) < n_steps:
         order = torch.randperm(n_samples, generator=generator).tolist()
         found += [order[i * size : (i + 1) * size] for i in range(n_samples // size)]
     return found[:n_steps]
 
 
-def attention(W: Weights, X: Tensor) -> Tensor:
+def attention(W, X):
     return torch.softmax(torch.einsum("nlq,nsq->nls", X @ W["W_Q"], X @ W["W_K"]), -1)
 
 
-def margins(W: Weights, a: Tensor, X: Tensor, labels: Tensor) -> Tensor:
+def margins(W, a, X, labels):
     """y F, where class 0 is y = +1; of several outputs, the true one less the largest other."""
     hidden = torch.relu(attention(W, X) @ X @ W["W_V"] @ W["W_O"].T)
     F = torch.einsum("nlm,clm->nc", hidden, a.expand(-1, X.shape[1], -1)) / X.shape[1]
@@ -125,14 +107,7 @@ def margins(W: Weights, a: Tensor, X: Tensor, labels: Tensor) -> Tensor:
     return F.gather(1, labels[:, None])[:, 0] - torch.stack(wrong)
 
 
-def trained(
-    leaves: Weights,
-    weights_of,
-    a: Tensor,
-    data: Weights,
-    steps: list[list[int]],
-    learning_rate: float,
-):
+def trained(leaves, weights_of, a, data, steps, learning_rate):
     """The leaves after 0, 1, ... steps of SGD on the mean hinge loss of `weights_of(leaves)`, and
     the loss of each step before it; all in float64.
     """
@@ -148,7 +123,7 @@ def trained(
     return states, losses
 
 
-def training(problem: Mapping[str, Any], data: Weights, seed: int):
+def training(problem, data, seed):
     """The readout, and the weights and losses of a training from one seed, after every step."""
     n, seq_len, d_model = data["tokens"].shape
     m = problem["n_neurons"]
@@ -164,15 +139,13 @@ def training(problem: Mapping[str, Any], data: Weights, seed: int):
     return a, *trained(W, dict, a, data, steps, problem["learning_rate"])
 
 
-def best(W: Tensor, rank: int) -> Tensor:
+def best(W, rank):
     """The best approximation at a rank."""
     U, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
     return (U[:, :rank] * sigma[:rank]) @ Vh[:rank]
 
 
-def nulls(
-    first: Weights, last: Weights, k: int, source: Callable[[str, str], torch.Generator]
-) -> tuple[Weights, Weights]:
+def nulls(first, last, k, source):
     """The weights with each update in k random directions, and with Gaussian ones of its norm."""
     projected = {}
     noise = {}
@@ -187,12 +160,12 @@ def nulls(
     return projected, noise
 
 
-def fitted_step(losses: list[float], threshold: float) -> int:
+def fitted_step(losses, threshold):
     """The first step whose loss is below the threshold, counted from 0; -1 where none is."""
     return next((i for i, loss in enumerate(losses) if loss < threshold), -1)
 
 
-def scores(W: Weights, a: Tensor, data: Weights) -> dict[str, float]:
+def scores(W, a, data):
     """What is measured of a model on samples."""
     W = {name: M.double() for name, M in W.items()}
     X = data["tokens"].double()
@@ -209,9 +182,7 @@ def scores(W: Weights, a: Tensor, data: Weights) -> dict[str, float]:
     }
 
 
-def write_samples(
-    path: Path, seeds: list[int], *, n_train: int, n_test: int, seq_len: int, d_model: int
-) -> Weights:
+def write_samples(path, seeds, *, n_train, n_test, seq_len, d_model):
     """A data set in which nothing is equal: two classes, tokens of four patterns, no structure."""
     draw = torch.Generator().manual_seed(5)
     n = len(seeds)
@@ -230,27 +201,39 @@ def write_samples(
     return data
 
 
-def of_seed(data: Weights, part: str, seed: int) -> Weights:
+def write_weights(folder, cell, seeds, steps, snapshots):
+    """A run of these snapshots, at these steps."""
+    axes = {name: ["seed", "row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")}
+    layout = {"family": "low_rank_sparse", "matrices": axes, "cell": cell, "seeds": seeds}
+    rows = [
+        {"snapshot": i, "seed": seed, "step": step}
+        for i, step in enumerate(steps)
+        for seed in seeds
+    ]
+    write_run(folder, layout, snapshots, rows)
+
+
+def of_seed(data, part, seed):
     """The samples of a seed."""
     i = data["seeds"].tolist().index(seed)
     names = ("tokens", "labels", "patterns", "relevant")
     return {name: data[f"{part}_{name}"][i] for name in names}
 
 
-def write_cases(path: Path, cases: Sequence[Mapping[str, Any]]) -> None:
+def write_cases(path, cases):
     """A table of cases: tab-separated, a cell is empty where a case has no such value."""
     table = pd.DataFrame(cases, dtype=object)
     table = table.map(lambda value: str(value).replace("'", ""), na_action="ignore")
     table.to_csv(path, sep="\t", index=False)
 
 
-def each(rows: Sequence[Mapping[str, Any]], **values: Sequence[Any]) -> list[dict[str, Any]]:
+def each(rows, **values):
     """Every row with every combination of the values."""
     more = [dict(zip(values, of, strict=True)) for of in itertools.product(*values.values())]
     return [{**row, **one} for row in rows for one in more]
 
 
-def numbers(draw: np.random.Generator, rows: Sequence[Mapping[str, Any]], *columns: str) -> Any:
+def numbers(draw, rows, *columns):
     """A table of these rows, in no order, with numbers in more columns, no two alike."""
     table = pd.DataFrame(rows)
     for column in columns:
@@ -258,7 +241,7 @@ def numbers(draw: np.random.Generator, rows: Sequence[Mapping[str, Any]], *colum
     return table.iloc[draw.permutation(len(table))].reset_index(drop=True)
 
 
-def chosen(table: pd.DataFrame, column: str, **where: Any) -> Any:
+def chosen(table, column, **where):
     """A number per seed: the column in the only row of the seed that has these values."""
     for name, value in where.items():
         table = table[table[name] == value]

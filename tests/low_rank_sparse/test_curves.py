@@ -1,11 +1,8 @@
 """The numbers that curves are summed up by."""
 
-import math
-
-import pandas as pd
 import pytest
 
-from lib.low_rank_sparse.measures import least_rise, log_log_slope, nearest, needed
+from lib.low_rank_sparse.measures import log_log_slope, nearest, needed
 
 
 @pytest.mark.parametrize(
@@ -20,24 +17,14 @@ def test_of_values_as_near_the_lower_is_nearest():
     assert nearest([0.75, 0.25, 0.5], 0.625) == 0.5
 
 
-def test_a_loss_of_order_r_rises_by_a_constant_times_r_and_one_that_is_high_at_once_does_not():
-    hinge = pd.DataFrame(
-        {0.0: [0.0, 0.97], 0.1: [0.0, 0.97], 0.3: [0.2, 0.98], 0.9: [0.9, 1.0]}, index=[4, 1]
-    )
-    assert least_rise(hinge, 0.3).to_dict() == pytest.approx({4: 0.2 / 0.3, 1: 0.01 / 0.3})
-    assert least_rise(hinge, 0.0).to_dict() == pytest.approx({4: 0.0, 1: 0.0})
-
-
 @pytest.mark.parametrize(
     ("losses", "number"),
     [
         ([0.4, 0.1, 0.025], 2 * 2**0.5 * 2**0.5),  # at a number that was tried
         ([0.4, 0.2, 0.05], 4 * 2**0.5),  # halfway between 0.2 and 0.05, in logarithms
-        ([0.1, 0.05, 0.0], 2),
         ([0.05, 0.2, 0.05], 4 * 2**0.5),
-        ([0.4, 0.2, 0.11], math.nan),
         ([0.4, 1.0, 0.0], 4 * 2 ** (1 / 3)),  # no loss counts as a hundredth of the threshold
     ],
 )
 def test_so_many_samples_are_needed_from_which_on_the_loss_is_low(losses, number):
-    assert needed([2, 4, 8], losses, 0.1) == pytest.approx(number, nan_ok=True)
+    assert needed([2, 4, 8], losses, 0.1) == pytest.approx(number)

@@ -1,14 +1,12 @@
-"""The closed-form gradient is that of autograd, and weights rest where it is zero."""
+"""Blocks of samples change nothing, and weights rest where the gradient is zero."""
 
 import pytest
 import torch
 
 from lib.low_rank_sparse import one_layer as one_layer_vit
 from lib.low_rank_sparse.one_layer import (
-    MATRICES,
     SPARE,
     SampleLoss,
-    hinge,
     loss_gradient,
     margins,
     neuron_outputs,
@@ -17,52 +15,23 @@ from lib.low_rank_sparse.one_layer import (
 )
 
 D, N_NEURONS, SEQ_LEN, N_SAMPLES = 6, 10, 7, 9
-CASES = [("tied", 1), ("untied", 1), ("tied", 3), ("untied", 3)]
 
 
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def problem(kind, n_outputs, seed=0, scale=1.0):
+def problem(kind, n_outputs):
     """Weights in general position, a readout, tokens and labels, in float64."""
-    g = generator(seed)
+    g = torch.Generator().manual_seed(0)
 
     def draw(*shape):
         return torch.randn(shape, generator=g, dtype=torch.float64)
 
-    weights = {
-        "W_Q": draw(D, 5),
-        "W_K": draw(D, 5),
-        "W_V": draw(D, 4),
-        "W_O": scale * draw(N_NEURONS, 4),
-    }
+    weights = {"W_Q": draw(D, 5), "W_K": draw(D, 5), "W_V": draw(D, 4), "W_O": draw(N_NEURONS, 4)}
     readout = random_readout(kind, n_outputs, SEQ_LEN, N_NEURONS, g).double()
     labels = torch.randint(0, max(2, n_outputs), (N_SAMPLES,), generator=g)
     return weights, readout, draw(N_SAMPLES, SEQ_LEN, D), labels
 
 
-@pytest.mark.parametrize("scale", [0.01, 1.0, 4.0])
-@pytest.mark.parametrize(("kind", "n_outputs"), CASES)
-def test_the_closed_form_gradient_is_that_of_autograd(kind, n_outputs, scale):
-    """At a small scale every sample has a loss, at a large one some have none."""
-    weights, readout, X, labels = problem(kind, n_outputs, scale=scale)
-    free = {name: W.clone().requires_grad_() for name, W in weights.items()}
-    loss = hinge(margins(outputs(free, readout, X), labels)).mean()
-    wanted = dict(zip(free, torch.autograd.grad(loss, list(free.values())), strict=True))
-    found, gradient = loss_gradient(weights, readout, X, labels)
-    torch.testing.assert_close(found, loss.detach(), rtol=1e-13, atol=0)
-    for name in MATRICES:
-        size = wanted[name].abs().max()
-        assert size > 1e-6
-        assert (gradient[name] - wanted[name]).abs().max() <= 1e-12 * max(1.0, size)
-
-
-@pytest.mark.parametrize(("kind", "n_outputs"), CASES)
-@pytest.mark.parametrize("n_samples", [1, 4])
-def test_samples_that_do_not_fit_into_a_block_change_nothing(
-    monkeypatch, kind, n_outputs, n_samples
-):
+@pytest.mark.parametrize(("kind", "n_outputs"), [("tied", 1), ("untied", 3)])
+def test_samples_that_do_not_fit_into_a_block_change_nothing(monkeypatch, kind, n_outputs):
     weights, readout, X, labels = problem(kind, n_outputs)
 
     def everything():
@@ -75,7 +44,7 @@ def test_samples_that_do_not_fit_into_a_block_change_nothing(
         ]
 
     at_once = everything()
-    monkeypatch.setattr(one_layer_vit, "BLOCK", n_samples * SEQ_LEN * N_NEURONS)
+    monkeypatch.setattr(one_layer_vit, "BLOCK", 4 * SEQ_LEN * N_NEURONS)
     for found, wanted in zip(everything(), at_once, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
 
@@ -88,7 +57,3 @@ def test_weights_rest_where_every_sample_has_a_margin_of_one_and_a_little():
     for spare, rests in ((2 * SPARE, True), (0.5 * SPARE, False), (-0.1, False)):
         scaled = weights | {"W_O": weights["W_O"] * (1 + spare) / least}
         assert SampleLoss(readout, X, labels).at_rest(scaled) is rests
-    scaled = weights | {"W_O": weights["W_O"] * (1 + 2 * SPARE) / least}
-    loss, slopes = loss_gradient(scaled, readout, X, labels)
-    assert float(loss) == 0
-    assert all(not slope.any() for slope in slopes.values())

@@ -1,24 +1,22 @@
 """What weights are certified for, and how few entries that takes, against every sequence."""
 
-import pandas as pd
 import pytest
 import torch
 
 from tests.decision_lists.decision_lists_made import (
+    OTHER,
+    SMALL,
     Brute,
     certified,
+    equal,
     every_sequence,
     ordered,
-    task,
+    read_tables,
     write_tasks,
 )
-from tests.stages.made import files, generator, write_run
+from tests.stages.made import generator, write_run
 
 SECTION = "decision_lists.certify"
-FIRST = task(
-    "first", "some", 4, 3, "3 1 0 / 2 1 / 2 / 1 3", "2 0 3 1", "5 1 3 2 7 4", law="first law"
-)
-SECOND = task("second", "other", 3, 2, "1 0 / 2 1 / 2", "1 2 0", "1 6 4", law="second law")
 
 
 def noise(name, *shape):
@@ -31,31 +29,24 @@ def write_runs(folder):
     """
     shift = 3 * noise("shift", 1, 4)  # of whole columns, which changes nothing
     alone = [
-        {"W": (factor * ordered(FIRST["lists"]) + part * noise(str(factor), 4, 4) + shift)[None]}
+        {"W": (factor * ordered(OTHER["lists"]) + part * noise(str(factor), 4, 4) + shift)[None]}
         for factor, part in ((0.5, 0.05), (2.5, 0.3), (0.2, 1))
     ]
     earlier = {name: noise(name, 2, 3, 3) for name in ("W", "V")}
-    W = torch.stack([3 * ordered(SECOND["lists"]), 0.3 * ordered(SECOND["lists"])]) + 0.2 * noise(
-        "joint", 2, 3, 3
-    )
-    last = {"W": W, "V": 3 * Brute(SECOND).P + 0.8 * noise("labels", 2, 3, 3)}
-    axes = ["seed", "row", "col"]
-    of_first = {
-        "family": "decision_lists",
-        "matrices": {"W": axes},
-        "cell": {"task": "first"},
-        "seeds": [4],
-    }
-    of_second = of_first | {
-        "matrices": {"W": axes, "V": axes},
-        "cell": {"task": "second"},
-        "seeds": [8, 3],
-    }
-    rows = [{"snapshot": i, "time": float(i)} for i in (0, 1)]
+    order = ordered(SMALL["lists"])
+    W = torch.stack([3 * order, 0.3 * order]) + 0.2 * noise("joint", 2, 3, 3)
+    last = {"W": W, "V": 3 * Brute(SMALL).P + 0.8 * noise("labels", 2, 3, 3)}
+
+    def write(run, one, seeds, *snapshots):
+        axes = {name: ["seed", "row", "col"] for name in snapshots[0]}
+        layout = {"family": "decision_lists", "matrices": axes, "cell": {"task": one["name"]}}
+        rows = [{"snapshot": i, "time": float(i)} for i in (0, 1)]
+        write_run(folder / run, layout | {"seeds": seeds}, snapshots, rows)
+
     for i, name in enumerate("abc"):
-        write_run(folder / "flows" / name, of_first, [alone[i - 1], alone[i]], rows)
-    write_run(folder / "joint" / "d", of_second, [earlier, last], rows)
-    return [*((FIRST, weights, [4]) for weights in alone), (SECOND, last, [8, 3])]
+        write(f"flows/{name}", OTHER, [4], alone[i - 1], alone[i])
+    write("joint/d", SMALL, [8, 3], earlier, last)
+    return [*((OTHER, weights, [4]) for weights in alone), (SMALL, last, [8, 3])]
 
 
 KEPT = {}  # what one run of the stage wrote
@@ -63,20 +54,14 @@ KEPT = {}  # what one run of the stage wrote
 
 @pytest.fixture
 def tables(stage, tmp_path):
-    """Every table that the stage makes, in a folder with something old in it."""
+    """Every table that the stage makes."""
     if not KEPT:
         KEPT["runs"] = write_runs(tmp_path)
-        write_tasks(tmp_path / "tables" / "old.parquet", FIRST)
-        of = [write_tasks(tmp_path / name, one) for name, one in (("a", FIRST), ("b", SECOND))]
+        of = [write_tasks(tmp_path / one["name"], one) for one in (OTHER, SMALL)]
         folders = [tmp_path / name for name in ("flows", "joint", "tables")]
         stage("decision_lists.certify", {SECTION: {"longest_sequence": 6}}, SECTION, *of, *folders)
-        KEPT["files"] = files(tmp_path / "tables")
-        KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
+        KEPT.update(read_tables(tmp_path / "tables"))
     return KEPT
-
-
-def equal(found, rows):
-    pd.testing.assert_frame_equal(found, pd.DataFrame(rows), rtol=1e-9, atol=1e-12)
 
 
 def fewest_kept(W, perfect):
@@ -94,7 +79,7 @@ def fewest_kept(W, perfect):
     return fewest
 
 
-def longest(one, W, most):
+def longest_right(one, W, most):
     """The longest sequences, with repeats, up to which those of every length are right at V = P."""
     lengths = [
         n
@@ -111,41 +96,25 @@ def test_trained_weights_are_certified_by_every_sequence_and_pruned_entry_by_ent
             W, V = weights["W"][i], weights["V"][i] if "V" in weights else Brute(one).P
 
             def perfect(pruned, one=one, V=V):
-                return certified(one, pruned, V, False)
+                return certified(one, pruned, V)["certified_sets"]
 
             row = {"task": one["name"], "group": one["group"], "law": one["law"], "seed": seed}
-            row |= {
-                f"certified_{name}": certified(one, W, V, name == "all") for name in ("sets", "all")
-            }
-            row["longest"] = -1 if "V" in weights else longest(one, W, 6)
-            row |= {
-                "n_entries": W.numel(),
-                "list_entries": sum(len(entries) for entries in one["lists"]),
-            }
+            row |= certified(one, W, V)
+            row["longest"] = -1 if "V" in weights else longest_right(one, W, 6)
+            row["n_entries"] = W.numel()
+            row["list_entries"] = sum(len(entries) for entries in one["lists"])
             middle = W.sort(0).values[(len(W) - 1) // 2]
-            row |= {
-                "kept_in_gauge": fewest_kept(W - middle, perfect),
-                "kept_raw": fewest_kept(W, perfect),
-            }
-            rows.append(row)
+            row["kept_in_gauge"] = fewest_kept(W - middle, perfect)
+            rows.append(row | {"kept_raw": fewest_kept(W, perfect)})
     equal(tables["trained"], rows)
 
 
 def test_flows_are_certified_for_lengths_at_every_time(tables):
     rows = []
-    for i, (one, weights, _) in enumerate(tables["runs"][:3]):
-        _, before, _ = tables["runs"][i - 1 if i else 2]
-        for time, W in enumerate((before["W"][0], weights["W"][0])):
-            row = {
-                "time": float(time),
-                "longest": longest(one, W, 6),
-                "task": "first",
-                "law": "first law",
-            }
-            rows.append(row | {"seq_len": 3, "n_heads": 3})
-    equal(tables["lengths"], rows)
+    flows = tables["runs"][:3]
+    for i, (one, weights, _) in enumerate(flows):
+        for time, W in enumerate((flows[i - 1][1]["W"][0], weights["W"][0])):
+            row = {"time": float(time), "longest": longest_right(one, W, 6), "law": one["law"]}
+            rows.append(row | {"seq_len": 3, "n_heads": 3, "task": one["name"]})
+    equal(tables["lengths"][list(rows[0])], rows)
     assert tables["lengths"]["longest"].nunique() > 2
-
-
-def test_what_is_written_is_nothing_else(tables):
-    assert tables["files"] == ["lengths.parquet", "trained.parquet"]

@@ -1,53 +1,39 @@
 """Both lemmas of the stage, on the same random cases, against every sequence and autograd."""
 
-import pandas as pd
 import pytest
 import torch
 
 from tests.decision_lists.decision_lists_made import (
     Brute,
     classes,
+    equal,
     ordered,
+    random_lists,
+    random_permutation,
+    random_weights,
+    rarest_class,
+    read_tables,
     task,
-    write_tasks,
 )
-from tests.stages.made import files, generator
+from tests.stages.made import generator
 
 SECTION = "decision_lists.check"
 PARAMS = {"seed": 9, "n_cases": 60, "most_tokens": 5}
-OLD = task("old", "old", 3, 2, "1 0 / 2 1 / 2", "1 2 0", "1 6 4")
-
-
 CHUNKS = (35, 25)  # a chunk is made to hold 35 cases
-KEPT = {}  # what one run of the stage wrote
 
 
 @pytest.fixture
 def tables(stage, tmp_path, monkeypatch):
-    """Every table that the stage makes, in a folder with something old in it."""
-    if not KEPT:
-        write_tasks(tmp_path / "tables" / "old.parquet", OLD)
-        monkeypatch.setattr("stages.decision_lists.check.CASES_A_CHUNK", CHUNKS[0])
-        stage("decision_lists.check", {SECTION: PARAMS}, SECTION, tmp_path / "tables")
-        KEPT["files"] = files(tmp_path / "tables")
-        KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
-    return KEPT
-
-
-def equal(found, rows, **tolerance):
-    pd.testing.assert_frame_equal(
-        found, pd.DataFrame(rows), **({"rtol": 1e-9, "atol": 1e-12} | tolerance)
-    )
-
-
-def drawn(question):
-    """The generators of the chunks of a question, with a case's numbers."""
-    return [generator(PARAMS["seed"], question, chunk) for chunk in range(len(CHUNKS))]
+    monkeypatch.setattr("stages.decision_lists.check.CASES_A_CHUNK", CHUNKS[0])
+    stage("decision_lists.check", {SECTION: PARAMS}, SECTION, tmp_path / "tables")
+    return read_tables(tmp_path / "tables")
 
 
 def chunks(question, ask):
+    """The rows of every chunk, which has a generator of its own."""
     rows = []
-    for n_cases, draw in zip(CHUNKS, drawn(question), strict=True):
+    for number, n_cases in enumerate(CHUNKS):
+        draw = generator(PARAMS["seed"], question, number)
         found = []
         while len(found) < n_cases:
             found += ask(draw)
@@ -74,17 +60,10 @@ def random_task(draw, repeats=None):
     L = whole(draw, 3, PARAMS["most_tokens"])
     repeats = whole(draw, 0, 1) == 1 if repeats is None else repeats
     n = whole(draw, 2, min(5, L - 1))
-    length = whole(draw, 1, min(4, L))
-    orders = [torch.randperm(L, generator=draw).tolist() for _ in range(L)]
-    lists = [[*[b for b in order if b != a][: length - 1], a] for a, order in enumerate(orders)]
+    lists = random_lists(L, whole(draw, 1, min(4, L)), draw)
     lists = [entries[whole(draw, 0, len(entries) - 1) :] for entries in lists]
-    exponential = -torch.log1p(
-        -torch.rand(len(classes(L, n, repeats)), generator=draw, dtype=torch.float64)
-    )
-    pi = list(range(L))
-    while all(pi[pi[b]] == b for b in range(L)):
-        pi = torch.randperm(L, generator=draw).tolist()
-    return task("any", "any", L, n, lists, pi, exponential.tolist(), repeats=repeats)
+    weights = random_weights(len(classes(L, n, repeats)), draw).tolist()
+    return task("any", n, lists, random_permutation(L, draw), weights, repeats=repeats)
 
 
 def along_the_list(one, W, V, wrong):
@@ -122,7 +101,7 @@ def test_lemma_1_holds_and_has_both_its_sides(tables):
 
 def constants(one):
     """c, ε and L_0 at V_0 = cP with the best ε = n L_0 / 18, for the least chance of a set."""
-    n, delta, L_0 = one["seq_len"], min(one["probability"]), 1.0
+    n, delta, L_0 = one["seq_len"], rarest_class(one), 1.0
     for _ in range(200):
         epsilon = n * L_0 / 18
         c = 10 * n * n * L_0 / delta + 4 * epsilon * n
@@ -149,11 +128,8 @@ def lemma_2(draw):
         wrong = brute.logit_margins(W, V) <= 0
         if wrong.any() and float(brute.loss(W, V)) <= L_0:
             derivative, _ = along_the_list(one, W, V, wrong)
-            row = {
-                "derivative": derivative,
-                "bound": 2.5 * (1 - 1 / n) * L_0 - 3 * epsilon / n,
-                "L_0": L_0,
-            }
+            bound = 2.5 * (1 - 1 / n) * L_0 - 3 * epsilon / n
+            row = {"derivative": derivative, "bound": bound, "L_0": L_0}
             yield row | {"abstract": L_0 - 6 * epsilon / n}
 
 
@@ -161,7 +137,3 @@ def test_lemma_2_holds_and_has_both_its_sides(tables):
     rows = chunks("lemma 2", lemma_2)
     equal(tables["lemma_2"], rows, rtol=1e-7, atol=1e-10)
     assert all(row["derivative"] >= row["bound"] >= row["abstract"] for row in rows)
-
-
-def test_what_is_written_is_nothing_else(tables):
-    assert tables["files"] == ["lemma_1.parquet", "lemma_2.parquet"]

@@ -3,34 +3,22 @@
 import itertools
 import math
 
-import pandas as pd
 import torch
 
-from tests.decision_lists.decision_lists_made import Brute, task, write_tasks
+from tests.decision_lists.decision_lists_made import (
+    NEAR,
+    SMALL,
+    Brute,
+    equal,
+    read_tables,
+    task,
+    write_tasks,
+)
 from tests.stages.made import files
 
-FIRST = task(
-    "first",
-    "some",
-    4,
-    2,
-    "3 1 0 / 2 1 / 2 / 1 3",
-    "2 0 3 1",
-    "5 1 3 2 7 4",
-    use="controls",
-)
-SECOND = task("second", "some", 3, 2, "1 0 / 2 1 / 2", "1 2 0", "1 6 4", use="controls")
-WIDE = task(
-    "wide",
-    "wide",
-    5,
-    3,
-    "1 2 3 0 / 4 1 / 3 0 2 / 3 / 1 0 4",
-    "1 3 4 0 2",
-    "50 1 20 1 30 2 90 1 10 3",
-    use="controls",
-)
-OTHER = FIRST | {"name": "other", "use": "joint"}
+WIDE = task("wide", 3, "1 2 3 0 / 4 1 / 3 0 2 / 3 / 1 0 4", "1 3 4 0 2", "50 1 20 1 30 2 90 1 10 3")
+USED = [one | {"use": "controls"} for one in (SMALL, WIDE, NEAR)]
+IDLE = NEAR | {"name": "idle"}
 SECTION = "decision_lists.control"
 PARAMS = {"scale": 20, "learning_rate": 0.1, "n_steps": 4}
 
@@ -64,11 +52,8 @@ def controls(one, c, rate, n_steps):
         return float(brute.weight[right & kept].sum() / brute.weight[kept].sum())
 
     sequences = []  # chance, tokens, labels
-    for s, p in zip(
-        itertools.combinations(range(one["n_tokens"]), one["seq_len"]),
-        one["probability"],
-        strict=True,
-    ):
+    sets = itertools.combinations(range(one["n_tokens"]), one["seq_len"])
+    for s, p in zip(sets, one["probability"], strict=True):
         labels = [brute.pi[next(b for b in one["lists"][a] if b in s)] for a in s]
         sequences.append((p, list(s), torch.tensor(labels)))
 
@@ -99,28 +84,20 @@ def controls(one, c, rate, n_steps):
 
 
 def test_controls_are_trained_by_adam_and_scored_on_every_sequence(stage, tmp_path):
-    write_tasks(tmp_path / "tables" / "old.parquet", FIRST)
-    tasks = write_tasks(tmp_path / "tasks", SECOND, OTHER, WIDE, FIRST)
+    write_tasks(tmp_path / "tables" / "old.parquet", IDLE)
+    tasks = write_tasks(tmp_path / "tasks", *USED[:1], IDLE, *USED[1:])
     stage("decision_lists.control", {SECTION: PARAMS}, SECTION, tasks, tmp_path / "tables")
     rows = []
-    for one in (SECOND, WIDE, FIRST):
-        found = controls(one, 20, 0.1, 4)
-        rows += [
-            {"task": one["name"], "control": name, "accuracy": value}
-            for name, value in found.items()
-        ]
+    for one in USED:
+        found = controls(one, 20, 0.1, 4).items()
+        rows += [{"task": one["name"], "control": name, "accuracy": of} for name, of in found]
     assert any(row["control"] == "trained" and row["accuracy"] < 1 for row in rows)
-    found = pd.read_parquet(tmp_path / "tables" / "controls.parquet")
-    pd.testing.assert_frame_equal(found, pd.DataFrame(rows), rtol=1e-8, atol=1e-12)
-    assert files(tmp_path) == ["params.yaml", "tables/controls.parquet", "tasks"]
+    tables = read_tables(tmp_path / "tables")
+    assert list(tables) == ["controls"]
+    equal(tables["controls"], rows)
 
 
 def test_without_a_control_there_is_no_table(stage, tmp_path):
-    stage(
-        "decision_lists.control",
-        {SECTION: PARAMS},
-        SECTION,
-        write_tasks(tmp_path / "tasks", OTHER),
-        tmp_path / "t",
-    )
+    tasks = write_tasks(tmp_path / "tasks", IDLE)
+    stage("decision_lists.control", {SECTION: PARAMS}, SECTION, tasks, tmp_path / "tables")
     assert files(tmp_path) == ["params.yaml", "tasks"]

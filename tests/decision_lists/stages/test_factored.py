@@ -6,14 +6,13 @@ import itertools
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from lib.files.files import InputError
 from stages.decision_lists.factored import Case
-from tests.decision_lists.decision_lists_made import Brute, task
-from tests.stages.made import files, generator
+from tests.decision_lists.decision_lists_made import Brute, cyclic, read_tables, task
+from tests.stages.made import generator
 
 HEADER = (
     "group n_tokens seq_len list_length lists n_heads law scale learning_rate log10_init_scales "
@@ -33,11 +32,10 @@ def run(stage, folder, *rows):
 def made(of):
     """What a case of the table says, with lists and chances worked out by hand."""
     if of == "cyclic":
-        lists = [[(a - 1) % 5, a] for a in range(5)]
-        return Brute(task("n", "n", 5, 3, lists, list(range(5)), [1]))
+        return Brute(task("n", 3, cyclic(5, 2), list(range(5)), [1]))
     head = 1 if of == "permuted" else 0  # the frequent token stays 0
     lists = [[a] if a == head else [head, a] for a in range(4)]
-    return Brute(task("h", "h", 4, 2, lists, list(range(4)), [9, 9, 9, 1, 1, 1]))
+    return Brute(task("h", 2, lists, list(range(4)), [9, 9, 9, 1, 1, 1]))
 
 
 def centred(W):
@@ -112,15 +110,8 @@ def wanted(of, seed, scale, until):
 
 def test_every_descent_is_that_of_autograd(stage, tmp_path):
     run(stage, tmp_path, HEADS, NONE)
-    table = pd.read_parquet(tmp_path / "out" / "factored.parquet")
-    courses = pd.read_parquet(tmp_path / "out" / "staircases.parquet")
-    assert files(tmp_path / "out") == ["factored.parquet", "staircases.parquet"]
-    kinds = [
-        ("factored", "h-000"),
-        ("whole", "h-000"),
-        ("permuted", "h-000"),
-        ("factored", "n-001"),
-    ]
+    table, courses = (read_tables(tmp_path / "out")[of] for of in ("factored", "staircases"))
+    kinds = [(of, "h-000") for of in ("factored", "whole", "permuted")] + [("factored", "n-001")]
     assert list(dict.fromkeys(zip(table["of"], table["task"], strict=True))) == kinds
     assert len(table) == 4 * len(kinds)
     assert np.isfinite(table["right"]).sum() > 4

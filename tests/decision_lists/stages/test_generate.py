@@ -11,6 +11,13 @@ import pytest
 import torch
 
 from lib.files.files import InputError
+from tests.decision_lists.decision_lists_made import (
+    classes,
+    cyclic,
+    random_lists,
+    random_permutation,
+    random_weights,
+)
 from tests.stages.made import files, generator
 
 FILES = {  # the uses of each file
@@ -97,56 +104,39 @@ def lists_of(kind, L, length, n_heads, draw):
     if kind.startswith("own"):
         return [[int(b) for b in entries.split()] for entries in kind[4:].split("/")]
     if kind == "cyclic":
-        return [[(a - back) % L for back in range(length - 1, -1, -1)] for a in range(L)]
+        return cyclic(L, length)
     if kind == "random":
-        orders = [torch.randperm(L, generator=draw).tolist() for _ in range(L)]
-        return [[*[b for b in order if b != a][: length - 1], a] for a, order in enumerate(orders)]
+        return random_lists(L, length, draw)
     lists = [[a] for a in range(L)]
     for i, j in enumerate(torch.randperm(L - n_heads, generator=draw).tolist()):
         lists[n_heads + j] = [*[(i + h) % n_heads for h in range(length - 1)], n_heads + j]
     return lists
 
 
-def permutation_of(L, draw):
-    """The first drawn that is not its own inverse."""
-    while True:
-        pi = torch.randperm(L, generator=draw).tolist()
-        if [pi[pi[b]] for b in range(L)] != list(range(L)):
-            return pi
-
-
 def law_of(law, L, n, n_heads, repeats, draw):
-    """The chance of every class of sequences: what its sequences have together, token by token."""
+    """The chance of every class of sequences: what its sequences have together."""
+    sets = classes(L, n, repeats)
+    kind, _, number = law.rpartition(" ")
     if law.startswith("sequences"):
-        return [1 / 3, 0, 2 / 3]
-    kind, value = law, math.nan
-    if law.startswith("frequencies"):
-        kind = "frequencies"
-    elif law[-1].isdigit():
-        kind, value = law.rsplit(" ", 1)[0], float(law.rsplit(" ", 1)[1])
-    sequences = [s for s in itertools.product(range(L), repeat=n) if repeats or len(set(s)) == n]
-    if kind == "dirichlet":
-        n_classes = len({tuple(sorted(s)) for s in sequences})
-        exponential = -torch.log1p(-torch.rand(n_classes, generator=draw, dtype=torch.float64))
-        return (exponential / exponential.sum()).tolist()
-    theta = {
-        "uniform": lambda: [1.0] * L,
-        "zipf": lambda: [
-            (1 + rank) ** -value for rank in torch.randperm(L, generator=draw).tolist()
-        ],
-        "log-normal": lambda: [
-            math.exp(value * g)
-            for g in torch.randn(L, generator=draw, dtype=torch.float64).tolist()
-        ],
-        "frequent heads": lambda: [value if b < n_heads else 1.0 for b in range(L)],
-        "frequencies": lambda: [float(number) for number in law.split()[1:]],
-    }[kind]()
-    chances: dict[tuple[int, ...], float] = {}
-    for s in sequences:
-        chances[tuple(sorted(s))] = chances.get(tuple(sorted(s)), 0) + math.prod(
-            theta[b] for b in s
-        )
-    return [chances[s] / sum(chances.values()) for s in sorted(chances)]
+        weights = [1.5, 0, 3]
+    elif law == "dirichlet":
+        weights = random_weights(len(sets), draw).tolist()
+    else:
+        theta = [1.0] * L
+        if law.startswith("frequencies"):
+            theta = [float(each) for each in law.split()[1:]]
+        elif kind == "frequent heads":
+            theta[:n_heads] = [float(number)] * n_heads
+        elif kind == "zipf":
+            ranks = torch.randperm(L, generator=draw).tolist()
+            theta = [(1 + rank) ** -float(number) for rank in ranks]
+        elif kind == "log-normal":
+            normal = torch.randn(L, generator=draw, dtype=torch.float64).tolist()
+            theta = [math.exp(float(number) * g) for g in normal]
+        weights = [
+            len(set(itertools.permutations(s))) * math.prod(theta[b] for b in s) for s in sets
+        ]
+    return [weight / sum(weights) for weight in weights]
 
 
 def expected(groups):
@@ -154,17 +144,10 @@ def expected(groups):
     for group in groups:
         for L, n, length, kind, law, n_heads, seed in settings_of(group):
             draw = generator(seed, "task", f"{L}, {n}, {length}, {kind}, {n_heads}, {law}")
-            row = {
-                "name": f"{group['group']}-{numbers[group['group']]:03d}",
-                "group": group["group"],
-                "n_tokens": L,
-            }
-            row |= {
-                "seq_len": n,
-                "repeats": group["repeats"],
-                "lists": lists_of(kind, L, length, n_heads, draw),
-            }
-            row["permutation"] = permutation_of(L, draw)
+            name = f"{group['group']}-{numbers[group['group']]:03d}"
+            row = {"name": name, "group": group["group"], "n_tokens": L, "seq_len": n}
+            row |= {"repeats": group["repeats"], "lists": lists_of(kind, L, length, n_heads, draw)}
+            row["permutation"] = random_permutation(L, draw)
             row["probability"] = law_of(law, L, n, n_heads, group["repeats"], draw)
             numbers[group["group"]] += 1
             own = law.split()[0] if law.split()[0] in ("frequencies", "sequences") else ""
@@ -172,12 +155,8 @@ def expected(groups):
 
 
 def generate(stage, folder, groups):
-    stage(
-        "decision_lists.generate",
-        {},
-        write_groups(folder / "groups.tsv", groups),
-        *(folder / name for name in FILES),
-    )
+    outs = [folder / name for name in FILES]
+    stage("decision_lists.generate", {}, write_groups(folder / "groups.tsv", groups), *outs)
 
 
 def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_path, capsys):
@@ -187,10 +166,8 @@ def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_pa
     assert capsys.readouterr().out == f"{len(wanted)} tasks in 8 groups\n"
     assert files(tmp_path) == sorted(["groups.tsv", "params.yaml", *FILES])
     for name, uses in FILES.items():
-        table, rows = (
-            pd.read_parquet(tmp_path / name),
-            [row for row in wanted if row["use"] in uses],
-        )
+        table = pd.read_parquet(tmp_path / name)
+        rows = [row for row in wanted if row["use"] in uses]
         assert list(table) == list(wanted[0])
         assert len(table) == len(rows) > 0
         for found, row in zip(table.to_dict("records"), rows, strict=True):
@@ -215,7 +192,6 @@ def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(s
         ("laws", ["zipf"], "law: wanted uniform, .* got 'zipf'"),
         ("laws", ["zipf 0"], "with a number above 0, such as zipf 1, .* got 'zipf 0'"),
         ("laws", ["zipf inf"], "law: wanted uniform, .* got 'zipf inf'"),
-        ("laws", ["uniform", "frequent heads"], "law: wanted uniform, .* got 'frequent heads'"),
         ("laws", ["frequencies 1 2 3"], "wanted 5 numbers above 0, one per token, got '1 2 3'"),
         ("laws", ["frequencies 1 2 3 4 0"], "first: frequencies: wanted 5 numbers above 0"),
         ("laws", ["sequences 0 1 2 = 1 / 0 1 = 2"], "wanted sequences .* got '0 1 = 2'"),

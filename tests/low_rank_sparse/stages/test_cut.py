@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from lib.files.files import InputError
 from tests.low_rank_sparse import low_rank_sparse_made as reference
-from tests.stages.made import generator, write_run
+from tests.stages.made import generator
 
 D, SEQ_LEN, NEURONS = 6, 4, 9
 NORMS = torch.tensor([0.2, 1.9, 0.5, 0.4, 2.8, 1.7, 0.1, 0.6, 0.7])  # about, of the neurons
@@ -54,11 +54,7 @@ def made(tmp_path):
             W["W_O"] = W_O * NORMS[:, None] if number else W_O
             snapshots.append(W | {"readout": torch.stack(a)})
         cell = {key: run[key] for key in ("configuration", "readout")}
-        axes = {m: ["seed", "row", "col"] for m in MATRICES}
-        layout = {"family": "low_rank_sparse", "matrices": axes, "cell": cell, "seeds": seeds}
-        steps = enumerate(run["steps"])
-        rows = [{"snapshot": i, "seed": seed, "step": step} for i, step in steps for seed in seeds]
-        write_run(tmp_path / "runs" / name, layout, snapshots, rows)
+        reference.write_weights(tmp_path / "runs" / name, cell, seeds, run["steps"], snapshots)
         for i, seed in enumerate(seeds):
             path = [{m: W[i].double() for m, W in weights.items()} for weights in snapshots]
             models[(*cell.values(), seed)] = dict(zip(run["steps"], path, strict=True))
@@ -108,10 +104,8 @@ def low_rank(first, last, seed):
     for rank in PARAMS["ranks"]:
         yield ("all", rank), at(rank)
     for rank in PARAMS["ranks_alone"]:
-        yield (
-            ("weights, not updates", rank),
-            {name: reference.best(last[name], rank) for name in MATRICES},
-        )
+        weights = {name: reference.best(last[name], rank) for name in MATRICES}
+        yield ("weights, not updates", rank), weights
         yield ("W_Q and W_K", rank), at(rank, ["W_Q", "W_K"])
         yield ("W_V", rank), at(rank, ["W_V"])
         yield ("W_O", rank), at(rank, ["W_O"])
@@ -145,15 +139,10 @@ def directions(mu, first, now):
     """Every matrix, side and span with how the update lies to the span."""
     # what the sides of an update, a matrix that acts on rows from the right, are compared with
     tokens = torch.eye(D).double()
-    images = {
-        ("W_Q", "input"): tokens,
-        ("W_Q", "output"): first["W_K"],
-        ("W_K", "input"): tokens,
-        ("W_K", "output"): first["W_Q"],
-        ("W_V", "input"): tokens,
-        ("W_V", "output"): first["W_V"],
-        ("W_O", "input"): first["W_V"],
-    }
+    images = {("W_Q", "input"): tokens, ("W_Q", "output"): first["W_K"]}
+    images |= {("W_K", "input"): tokens, ("W_K", "output"): first["W_Q"]}
+    images |= {("W_V", "input"): tokens, ("W_V", "output"): first["W_V"]}
+    images["W_O", "input"] = first["W_V"]
     with_mean = torch.stack([mu[0], mu[1], (mu[2] + mu[3]) / 2])
     for (name, side), image in images.items():
         update = now[name] - first[name]
@@ -207,25 +196,24 @@ def pruned(weights, seed):
         for rate in (0, 0.3, 0.6, 0.9):
             gone["neurons", order, rate] = units[: round(rate * NEURONS)]
         gone["as many as small", order, 1.0] = units[:n_small]
-    for size, before in (("large", rising[:n_small]), ("small", [])):
-        part = sorted(rising[n_small:] if size == "large" else rising[:n_small])
+    for size, before, units, rates in (
+        ("large", rising[:n_small], rising[n_small:], (0, 0.35, 0.7)),
+        ("small", [], rising[:n_small], (0, 0.35, 0.7, 1.0)),
+    ):
         source = generator(11, f"{size} neurons", seed)
-        units = [part[i] for i in torch.randperm(len(part), generator=source).tolist()]
-        for rate in (0, 0.35, 0.7) if size == "large" else (0, 0.35, 0.7, 1.0):
+        order = torch.randperm(len(units), generator=source)
+        shuffled = torch.tensor(sorted(units))[order].tolist()
+        for rate in rates:
             key = f"{size} neurons", "random", rate
-            gone[key] = before + units[: round(rate * len(part))]
+            gone[key] = before + shuffled[: round(rate * len(units))]
     for key, units in gone.items():
         n = NEURONS - len(units)
         yield key, {"W_O": without(W, units)}, n, n / NEURONS
     for rate in PARAMS["rates_of_weights"]:
         entries = W.abs().flatten().argsort()[: round(rate * W.numel())]
         left = W.flatten().index_fill(0, entries, 0).view(W.shape)
-        yield (
-            ("weights", "smallest", rate),
-            {"W_O": left},
-            NEURONS,
-            float((left != 0).double().mean()),
-        )
+        share = float((left != 0).double().mean())
+        yield ("weights", "smallest", rate), {"W_O": left}, NEURONS, share
     groups = W.unflatten(1, (2, 3))
     largest = groups.abs() == groups.abs().amax(-1, keepdim=True)
     yield ("1:3", "smallest", 1 - 1 / 3), {"W_O": (groups * largest).flatten(1)}, NEURONS, 1 / 3

@@ -1,6 +1,5 @@
 """The stage evaluate: every measure, table and curve, counted row by row from made tables."""
 
-import json
 import math
 
 import numpy as np
@@ -9,7 +8,9 @@ import pytest
 
 from tests.low_rank_sparse.low_rank_sparse_made import chosen
 from tests.low_rank_sparse.low_rank_sparse_tables import MATRICES, STEPS, SWEEPS
+from tests.stages.made import read_measures
 
+RATES_OF_STEPS = ("relevant", "relevant_with_confusion", "step_size")
 RATES = {"untied": 0.1, "tied": 0.3}  # those of the tables that are nearest
 
 
@@ -29,6 +30,31 @@ def rank(s):
     return sum(s > 0.4 * s[0])
 
 
+def sigma(tables, summary, letters, **where):
+    """A summary of the singular values of each matrix."""
+    found = {
+        x: chosen(tables["spectra"], "singular_values", matrix=f"W_{x}", **where) for x in letters
+    }
+    return pd.DataFrame(found).map(summary)
+
+
+def alignment(tables, span, step):
+    where = {"matrix": "W_K", "side": "input", "span": span, "step": step}
+    return chosen(tables["directions"], "alignment", **where)
+
+
+def of_updates(tables, step, worst):
+    """What is measured of the updates on the labels and on permuted ones; of two the worst."""
+    where = {"of": "update", "step": step}
+    found = {f"energy_{x}": sigma(tables, energy, x, **where)[x] for x in "QKVO"}
+    for letters in ("QK", "VO"):
+        tails = sigma(tables, nuclear_tail, letters, **where)
+        found[f"nuclear_tail_{letters}"] = tails.agg(worst, axis=1)
+    found["gap_QK"] = sigma(tables, gap, "QK", **where).agg(worst, axis=1)
+    found["alignment_K"] = alignment(tables, "with mean irrelevant", step)
+    return found | {"bimodality": chosen(tables["neurons"], "bimodality")}
+
+
 def wanted_of(name, tables):
     """Every measure of one configuration."""
     own = {key: table for key, table in tables.items() if key != "sweep"}
@@ -37,28 +63,16 @@ def wanted_of(name, tables):
         for one in (name, "spare")
     )
     last = STEPS[name][-1]
-
-    def sigma(summary, letters, tables=of, **where):
-        where = {"of": "update", "step": last} | where
-        found = {
-            x: chosen(tables["spectra"], "singular_values", matrix=f"W_{x}", **where).map(summary)
-            for x in letters
-        }
-        return pd.DataFrame(found)
-
-    found = {
-        key: chosen(of["training"], key, step=last)
-        for key in ("hinge", "margin", "attention", "attention_of_relevant")
-    }
+    found = of_updates(of, last, "max")
+    for key in ("hinge", "margin", "attention", "attention_of_relevant"):
+        found[key] = chosen(of["training"], key, step=last)
     for letter in "QKVO":
-        found[f"energy_{letter}"] = sigma(energy, letter)[letter]
-        found[f"numerical_rank_{letter}"] = sigma(rank, letter)[letter]
-    found["nuclear_tail_QK"] = sigma(nuclear_tail, "QK").max(axis=1)
-    found["nuclear_tail_VO"] = sigma(nuclear_tail, "VO").max(axis=1)
-    found["gap_QK"] = sigma(gap, "QK").max(axis=1)
-    found["gaussian_energy"] = sigma(energy, "QKVO", of="gaussian").max(axis=1)
+        ranks = sigma(of, rank, letter, of="update", step=last)
+        found[f"numerical_rank_{letter}"] = ranks[letter]
+    found["gaussian_energy"] = sigma(of, energy, "QKVO", of="gaussian", step=last).max(axis=1)
     step = 5 if name == "tied" else 12
-    found["energy_QK_by_step"] = {str(step): sigma(energy, "QK", step=step).min(axis=1)}
+    energies = sigma(of, energy, "QK", of="update", step=step)
+    found["energy_QK_by_step"] = {str(step): energies.min(axis=1)}
 
     def cut(kind, rank, column="hinge"):
         return chosen(of["truncate"], column, kind=kind, rank=rank)
@@ -73,16 +87,9 @@ def wanted_of(name, tables):
     found["gaussian_hinge"] = cut("gaussian", 99)
     found["without_attention_hinge"] = cut("W_Q and W_K", 0)
     found["rank_1_attention_hinge"] = cut("W_Q and W_K", 1)
-
-    def alignment(tables, span, step):
-        where = {"matrix": "W_K", "side": "input", "span": span, "step": step}
-        return chosen(tables["directions"], "alignment", **where)
-
-    found["alignment_K"] = alignment(of, "with mean irrelevant", last)
     found["alignment_without_mean"] = alignment(of, "discriminative", last)
-    found["bimodality"] = chosen(of["neurons"], "bimodality")
-    norms = {of_: chosen(of["neurons"], f"{of_}_norm") for of_ in ("small", "initial")}
-    found["small_over_initial"] = norms["small"] / norms["initial"]
+    neurons = of["neurons"].set_index("seed").sort_index()
+    found["small_over_initial"] = neurons["small_norm"] / neurons["initial_norm"]
 
     def pruned(what, order, rate):
         return chosen(of["prune"], "hinge", what=what, order=order, rate=rate)
@@ -98,16 +105,9 @@ def wanted_of(name, tables):
     if name == "tied":
         ranks = (1, 2, 4)
         found["adapter_hinge"] = {str(r): chosen(of["adapt"], "hinge", rank=r) for r in ranks}
-        end = {"tables": null, "step": 20}
-        for letter in "QKVO":
-            found[f"permuted_energy_{letter}"] = sigma(energy, letter, **end)[letter]
-        found["permuted_nuclear_tail_QK"] = sigma(nuclear_tail, "QK", **end).min(axis=1)
-        found["permuted_nuclear_tail_VO"] = sigma(nuclear_tail, "VO", **end).min(axis=1)
-        found["permuted_gap_QK"] = sigma(gap, "QK", **end).min(axis=1)
-        of_5 = sigma(energy, "QK", tables=null, step=5).max(axis=1)
+        found |= {f"permuted_{key}": of for key, of in of_updates(null, 20, "min").items()}
+        of_5 = sigma(null, energy, "QK", of="update", step=5).max(axis=1)
         found["permuted_energy_QK_by_step"] = {"5": of_5}
-        found["permuted_bimodality"] = chosen(null["neurons"], "bimodality")
-        found["permuted_alignment_K"] = alignment(null, "with mean irrelevant", 20)
     return {f"{name}_{key}": values for key, values in found.items()}
 
 
@@ -137,12 +137,8 @@ def wanted_of_sweeps(table):
     sweeps = dict(list(batches.groupby("sweep")))
     patterns = sweeps["patterns"][sweeps["patterns"]["value"] >= 8]
     needed = samples_needed(table)
-    slopes = {
-        "of_steps_in_relevant": (sweeps["relevant"], "fitted_step"),
-        "of_steps_in_relevant_with_confusion": (sweeps["relevant_with_confusion"], "fitted_step"),
-        "of_steps_in_step_size": (sweeps["step_size"], "fitted_step"),
-        "of_third_in_patterns": (patterns, "W_K_next"),
-    }
+    slopes = {f"of_steps_in_{name}": (sweeps[name], "fitted_step") for name in RATES_OF_STEPS}
+    slopes["of_third_in_patterns"] = patterns, "W_K_next"
     found = {
         f"slope_{key}": pd.Series({s: slope(of["value"], of[y]) for s, of in rows.groupby("seed")})
         for key, (rows, y) in slopes.items()
@@ -180,24 +176,22 @@ def wanted_of_sweeps(table):
 
 def test_every_measure_is_what_its_rows_say(evaluated):
     tables, folder = evaluated
-    found = json.loads((folder / "measures.json").read_text())
-    found.pop("setup")
+    _, found = read_measures(folder)
     wanted = wanted_of_sweeps(tables["sweep"])
     wanted |= wanted_of("tied", tables) | wanted_of("untied", tables)
     assert found.keys() == wanted.keys()
     for name, measure in wanted.items():
         scales = measure if isinstance(measure, dict) else {"": measure}
-        of_name = found[name] if isinstance(measure, dict) else {"": found[name]}
-        assert list(of_name) == list(scales), name
+        assert list(found[name]) == list(scales), name
         for scale, values in scales.items():
-            known = [math.nan if value is None else value for value in of_name[scale]["values"]]
-            assert of_name[scale]["cases"] == list(map(str, values.index))
+            known = pd.Series(found[name][scale], dtype=float)
+            assert list(known.index) == list(map(str, values.index))
             wanted_values = pytest.approx(values.tolist(), rel=6e-6, abs=1e-9, nan_ok=True)
-            assert known == wanted_values, (name, scale)
+            assert known.tolist() == wanted_values, (name, scale)
 
 
 def test_claims_are_told_the_sizes_of_what_was_measured(evaluated):
-    setup = json.loads((evaluated[1] / "measures.json").read_text())["setup"]
+    setup, _ = read_measures(evaluated[1])
     wanted = {
         "n_patterns": 5,
         "seq_len": 9,

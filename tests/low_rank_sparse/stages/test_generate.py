@@ -40,11 +40,7 @@ def test_every_tensor_is_drawn_from_its_seed(stage, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_seeds": 0}, r"n_seeds: wanted a number in \[1, 100000\], got 0"),
         ({"n_train": 0}, r"n_train: wanted a number in \[1, 1e6\], got 0"),
-        ({"d_model": 16385}, r"d_model: wanted a number in \[1, 16384\], got 16385"),
-        ({"noise": 101}, r"noise: wanted a number in \[0, 100\], got 101"),
-        ({"n_confusion": -1}, r"n_confusion: wanted a number in \[0, 16384\], got -1"),
         ({"n_patterns": 9}, "n_patterns: wanted more than the 2 .* and at most d_model = 8"),
         ({"n_patterns": 2}, "n_patterns: wanted more than the 2 discriminative patterns"),
         ({"n_confusion": 4}, "n_relevant: wanted more than n_confusion"),

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from matplotlib.colors import same_color, to_rgb
 
 from lib.files.files import InputError
@@ -20,9 +19,8 @@ from lib.pages.style import (
     PERMUTED_COLOR,
     TRAINED_COLOR,
 )
-from stages.low_rank_sparse import plot
 from tests.low_rank_sparse.low_rank_sparse_tables import MATRICES, ORDERS, STEPS, SWEEPS
-from tests.stages.made import files
+from tests.stages.made import legend, ticks
 
 NULLS = {"tied": "spare", "untied": "absent"}  # of the second there are no runs
 LAST = {name: steps[-1] for name, steps in STEPS.items()}
@@ -33,18 +31,21 @@ def tables(evaluated):
     return {path.stem: pd.read_parquet(path) for path in (evaluated[1] / "tables").iterdir()}
 
 
-@pytest.fixture(scope="module")
-def figures(evaluated, tmp_path_factory):
-    """How each figure is drawn."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("plotted"))
-        shown = {"s": {"steps": [5, 12], "rtol": "the stage evaluate's"}}
-        Path("params.yaml").write_text(yaml.safe_dump(shown))
-        return plot.drawings("s", evaluated[1])
+KEPT = {}  # the figures of one run of the stage
+
+
+@pytest.fixture
+def figures(stage, drawn, evaluated, tmp_path):
+    if not KEPT:
+        params = {"steps": [5, 12], "rtol": "the stage evaluate's"}
+        stage("low_rank_sparse.plot", {"s": params}, "s", evaluated[1], tmp_path / "figures")
+        for file in (tmp_path / "figures").iterdir():
+            KEPT[file.name] = drawn[file.read_bytes()]
+    return KEPT
 
 
 def panels(figures, name, *shape):
-    return np.reshape(figures[name]().axes, shape)
+    return np.reshape(figures[f"{name}.svg"].axes, shape)
 
 
 def rows_of(table, **where):
@@ -66,20 +67,14 @@ def check_means(axes, lines):
         check(line, rows.groupby(by)[column].mean(), color)
 
 
-def texts(axes):
-    return [text.get_text() for text in axes.get_legend().get_texts()]
-
-
 def heights(axes):
     return [bar.get_height() for bar in axes.patches if hasattr(bar, "get_height")]
 
 
-def test_every_figure_is_written(stage, drawn, evaluated):
-    stage("low_rank_sparse.plot", {"s": {"steps": [5]}}, "s", evaluated[1], Path("figures"))
-    assert len(drawn) == 13
+def test_every_figure_is_written(figures):
     wanted = ["adapters", "attention", "corollary-1", "cuts", "energies", "figure-1", "figure-2"]
     wanted += ["figure-3", "noise", "patterns", "robustness", "spectra", "sweeps"]
-    assert files(Path("figures")) == [f"{name}.svg" for name in wanted]
+    assert sorted(figures) == [f"{name}.svg" for name in wanted]
 
 
 def test_scores_are_shown_at_each_rank_of_all_updates(tables, figures):
@@ -92,13 +87,13 @@ def test_scores_are_shown_at_each_rank_of_all_updates(tables, figures):
             check(line, means.reset_index(drop=True), color)
         chance = rows_of(tables["truncate"], configuration="tied", kind="random directions")
         check(null, pd.Series({2: chance[column].mean()}), NULL_COLOR)
-        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "2", "20"]
-    legend = texts(figures["figure-1"]().axes[0])
-    assert legend[::2] == ["tied readout (3 seeds)", "untied readout (2 seeds)"]
+        assert ticks(axes.xaxis) == ["0", "1", "2", "20"]
+    said = legend(panels(figures, "figure-1", 3)[0])
+    assert said[::2] == ["tied readout (3 seeds)", "untied readout (2 seeds)"]
 
 
 def test_cuts_of_parts_are_bars_at_means_over_seeds(tables, figures):
-    [axes] = figures["cuts"]().axes
+    [axes] = panels(figures, "cuts", -1)
     parts = [("all", 1), ("all", 2), ("W_Q and W_K", 0), ("W_Q and W_K", 1), ("W_V", 1), ("W_O", 1)]
     parts += [("weights, not updates", 2), ("pairs 3 and 4", 2), ("random directions", 2)]
     parts += [("gaussian", 99)]
@@ -112,12 +107,12 @@ def test_cuts_of_parts_are_bars_at_means_over_seeds(tables, figures):
     assert [line.get_ydata().tolist() for line in axes.lines] == [of.tolist() for of in wanted]
     places = [round(bar.get_x() + bar.get_width() / 2) for bar in axes.patches]
     assert places == [*range(11), *range(11)]
-    labels = [tick.get_text() for tick in axes.get_xticklabels()]
+    labels = ticks(axes.xaxis)
     assert (labels[3], labels[-1]) == ("$W_Q, W_K$: r = 1", "without 40%\nof $W_V$'s rows")
 
 
 def test_adapters_stand_beside_cuts_to_their_rank_with_bars_at_medians(tables, figures):
-    [axes] = figures["adapters"]().axes  # of the other configuration there are none
+    [axes] = panels(figures, "adapters", -1)  # of the other configuration there are none
     assert axes.get_title() == "tied readout"
     cut = rows_of(tables["truncate"], configuration="tied", kind="all")
     adapted = rows_of(tables["adapt"], configuration="tied")
@@ -194,29 +189,31 @@ def test_updates_stand_beside_permuted_labels_and_gaussian_ones(tables, figures,
 
 
 def test_norms_of_neurons_are_told_with_their_two_groups(tables, figures):
-    for axes, (name, null) in zip(
-        panels(figures, "figure-3", 2, 3)[:, 0], NULLS.items(), strict=True
-    ):
+    for axes, name in zip(panels(figures, "figure-3", 2, 3)[:, 0], NULLS, strict=True):
         rows = rows_of(tables["neurons"], configuration=name)
         norms = np.concatenate(list(rows["norms"]))
-        counts, bins = np.histogram(norms, 60)
-        assert heights(axes) == pytest.approx(list(counts / len(norms)))
-        chance = rows_of(tables["neurons"], configuration=null)
-        assert len(axes.patches) == 60 + (len(chance) > 0)
-        if len(chance):
-            other = np.concatenate(list(chance["norms"]))
-            most = max(np.histogram(other, bins)[0]) / len(other)
-            assert axes.patches[60].get_path().vertices[:, 1].max() == pytest.approx(most)
-            said = f"permuted labels: bimodality {chance['bimodality'].mean():.2f}"
-            assert said in texts(axes)
+        assert heights(axes) == pytest.approx(list(np.histogram(norms, 60)[0] / len(norms)))
         places = [line.get_xdata()[0] for line in axes.lines]
         assert places == pytest.approx([rows["threshold"].mean(), rows["initial_norm"].mean()])
         grown = (rows["small_norm"] / rows["initial_norm"]).mean()
         ratio = (rows["large_norm"] / rows["small_norm"]).mean()
         bimodality = rows["bimodality"].mean()
-        assert f"bimodality {bimodality:.2f}, large / small {ratio:.2f}" in texts(axes)
-        assert f"Otsu's threshold: {rows['small_share'].mean():.0%} are small" in texts(axes)
-        assert f"mean norm at the start; the small have {grown:.2f} of it" in texts(axes)
+        assert f"bimodality {bimodality:.2f}, large / small {ratio:.2f}" in legend(axes)
+        assert f"Otsu's threshold: {rows['small_share'].mean():.0%} are small" in legend(axes)
+        assert f"mean norm at the start; the small have {grown:.2f} of it" in legend(axes)
+
+
+def test_norms_on_permuted_labels_are_behind_those_of_the_configuration_that_has_them(
+    tables, figures
+):
+    axes, without = panels(figures, "figure-3", 2, 3)[:, 0]
+    assert (len(axes.patches), len(without.patches)) == (61, 60)
+    norms, chance = (rows_of(tables["neurons"], configuration=of) for of in ("tied", "spare"))
+    bins = np.histogram(np.concatenate(list(norms["norms"])), 60)[1]
+    other = np.concatenate(list(chance["norms"]))
+    most = max(np.histogram(other, bins)[0]) / len(other)
+    assert axes.patches[60].get_path().vertices[:, 1].max() == pytest.approx(most)
+    assert f"permuted labels: bimodality {chance['bimodality'].mean():.2f}" in legend(axes)
 
 
 def test_losses_and_margins_are_shown_in_each_order_of_pruning(tables, figures):
@@ -262,16 +259,16 @@ FITS = [  # the panel, the sweep, its columns, by which x is divided, the expone
 
 def test_power_laws_go_through_the_points_that_count(evaluated, tables, figures):
     measures = json.loads((evaluated[1] / "measures.json").read_text())
-    panels = []
-    for axes in figures["sweeps"]().axes:
+    of_panels = []
+    for axes in panels(figures, "sweeps", -1):
         laws = [line for line in axes.lines if line.get_linestyle() == "-"]
-        panels.append(zip(axes.containers, laws, texts(axes), strict=True))
+        of_panels.append(zip(axes.containers, laws, legend(axes), strict=True))
     both = pd.concat([tables["sweep"], tables["samples"].assign(in_fit=True)])
     for place, sweep, by, column, scale, name in FITS:
         rows = rows_of(both, sweep=sweep)
         rows = rows[rows[column] > 0]
         rows = rows.assign(x=rows[by] / scale)
-        points, law, said = next(panels[place])
+        points, law, said = next(of_panels[place])
         check(points.lines[0], rows.groupby("x")[column].mean())
         known = [value for value in measures[f"slope_{name}"]["values"] if value is not None]
         exponent = np.mean(known)
@@ -282,25 +279,20 @@ def test_power_laws_go_through_the_points_that_count(evaluated, tables, figures)
         check(law, pd.Series(level * x**exponent, x))
 
 
-@pytest.mark.parametrize(
-    ("panel", "label"),
-    [(0, "first batch with a loss below 0.3"), (3, "samples for a test hinge loss of 0.2")],
-)
-def test_power_laws_name_the_loss_that_is_reached(figures, panel, label):
-    assert figures["sweeps"]().axes[panel].get_ylabel() == label
+def test_power_laws_name_the_loss_that_is_reached(figures):
+    labels = [axes.get_ylabel() for axes in panels(figures, "sweeps", -1)[[0, 3]]]
+    assert labels == ["first batch with a loss below 0.3", "samples for a test hinge loss of 0.2"]
 
 
 def test_sweeps_stand_beside_each_other_with_the_lower_energy_of_both_matrices(tables, figures):
-    above, *below = figures["robustness"]().axes
+    above, *below = panels(figures, "robustness", -1)
     shown = ["noise", "confusion", "patterns", "init_scale"]  # of others there are no rows
     start = 0
     for line, name in zip(above.lines, shown, strict=True):
         rows = rows_of(tables["sweep"], sweep=name)
         values = SWEEPS[name]
-        places = [
-            start + min(range(len(values)), key=lambda i: abs(values[i] - x)) for x in rows["value"]
-        ]
-        assert list(line.get_xdata()) == places
+        places = np.abs(np.subtract.outer(list(rows["value"]), values)).argmin(1)
+        assert list(line.get_xdata()) == list(start + places)
         energies = rows[["W_Q_energy_2", "W_K_energy_2"]].min(axis=1)
         np.testing.assert_allclose(line.get_ydata(), energies)
         start += len(values) + 1
@@ -314,13 +306,13 @@ def test_sweeps_stand_beside_each_other_with_the_lower_energy_of_both_matrices(t
 
 
 def test_each_noise_has_its_singular_values_and_the_number_of_patterns_is_marked(tables, figures):
-    [axes] = figures["noise"]().axes
+    [axes] = panels(figures, "noise", -1)
     for line, noise in zip(axes.lines, (0, np.float32(0.1)), strict=False):
         rows = rows_of(tables["sweep"], sweep="noise", value=noise)
         means = np.mean(list(rows["W_K_singular_values"]), 0)
         check(line, pd.Series(means, np.arange(1, 10)))
     assert axes.lines[-1].get_xdata() == [6.5, 6.5]
-    assert texts(axes) == ["noise $c_0$ = 0", "noise $c_0$ = 0.1", "behind M - 1 = 6"]
+    assert legend(axes) == ["noise $c_0$ = 0", "noise $c_0$ = 0.1", "behind M - 1 = 6"]
 
 
 def test_the_rank_is_shown_for_each_labelling_with_a_ring_at_its_number_of_patterns(
@@ -336,7 +328,7 @@ def test_the_rank_is_shown_for_each_labelling_with_a_ring_at_its_number_of_patte
                 wanted = spectrum(rows, f"{matrix}_singular_values", 8)
                 check(axes.lines[2 * i], wanted)
                 check(axes.lines[2 * i + 1], wanted[[k]])
-        assert texts(line[0]) == [f"{label} (k = {k})" for k, label in labels.items()]
+        assert legend(line[0]) == [f"{label} (k = {k})" for k, label in labels.items()]
         told = [word in line[0].get_ylabel() for word in (" tied", "two classes")]
         assert told == [name != "classes_untied", name == "grouped"]
         columns = {"hinge_at_rank_below": HINGE_COLOR, "hinge_at_rank_2": BLUE}
@@ -344,7 +336,7 @@ def test_the_rank_is_shown_for_each_labelling_with_a_ring_at_its_number_of_patte
         check_means(line[4], [(sweep, "value", *column) for column in columns.items()])
 
 
-def test_measures_without_what_a_figure_shows_are_refused(stage, evaluated):
+def test_measures_without_what_a_figure_shows_are_refused(stage, drawn, evaluated):
     measures = json.loads((evaluated[1] / "measures.json").read_text())
     del measures["slope_of_third_in_patterns"]
     Path("tables").symlink_to(evaluated[1] / "tables")
