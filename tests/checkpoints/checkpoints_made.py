@@ -50,13 +50,34 @@ def taught(kind: str, folder: Path, n_steps: int = 12) -> tuple[Path, Path]:
     """A base, and what a few steps of gradient descent on TEXT made of all its weights: folders."""
     model = made(kind)
     base = saved(model, folder / "base")
-    tokens = torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).long().view(-1, 16)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    tokens = windows(TEXT)
+    fit(model, n_steps, input_ids=tokens, labels=tokens)
+    return base, saved(model, folder / "tuned")
+
+
+def fit(model, n_steps: int, rate: float = 3e-3, **samples: torch.Tensor) -> None:
+    """Train what asks for a gradient on samples."""
+    optimiser = torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=rate)
     for _ in range(n_steps):
         optimiser.zero_grad()
-        model(input_ids=tokens, labels=tokens).loss.backward()
+        model(**samples).loss.backward()
         optimiser.step()
-    return base, saved(model, folder / "tuned")
+
+
+def descended(model, text: bytes, n_steps: int, rate: float, source: torch.Generator):
+    """The model, trained by AdamW on windows that begin anywhere in a text, as stages train."""
+    tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(moving, betas=(0.9, 0.99), weight_decay=0.0)
+    for step in range(n_steps):
+        begin = torch.randint(len(tokens) - 16, (4,), generator=source)
+        rows = torch.stack([tokens[i : i + 16] for i in begin.tolist()])
+        warmed = rate * min(1, (step + 1) / 20)
+        optimiser.param_groups[0]["lr"] = warmed * (1 - step / n_steps * 0.9)
+        optimiser.zero_grad()
+        cross_entropy(model(input_ids=rows).logits, rows).backward()
+        optimiser.step()
+    return model
 
 
 def noisy(kind: str, folder: Path) -> tuple[Path, Path]:

@@ -16,11 +16,10 @@ def all_parameters(model):
     return model.named_parameters(remove_duplicate=False)
 
 
-@pytest.mark.parametrize("saves", [False, True], ids=["linear layers", "all"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_peft_merges_an_adapter_to_the_base_plus_the_cut(kind, saves, tmp_path):
+def test_peft_merges_an_adapter_to_the_base_plus_the_cut_and_all_else_as_tuned(kind, tmp_path):
     """Odd ranks, and modules of rank 0, which are no targets; every warning is an error, but for
-    one of peft's own.
+    two of peft's own.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -41,23 +40,21 @@ def test_peft_merges_an_adapter_to_the_base_plus_the_cut(kind, saves, tmp_path):
         B, A = U * sigma.sqrt(), sigma.sqrt()[:, None] * Vh
         factors[name] = (B.mT, A.mT) if is_gpt2 else (A, B)
     config = lora_config(ranks, fan_in_fan_out=is_gpt2)
-    saved = {}
-    if saves:
-        after = open_model(tuned.folder, tuned.config)
-        rest = beside_linear_layers(model, after)
-        assert rest.left == (["cls.predictions.bias"] if kind == "bert" else [])
-        assert rest.config["bias"] in ("all", "none")  # those of other layers too
-        config |= rest.config
-        saved = rest.parameters
-        own = {*(f"{name}.weight" for name in places), *rest.left}
-        wanted |= {n: p.detach().double() for n, p in all_parameters(after) if n not in own}
+    after = open_model(tuned.folder, tuned.config)
+    rest = beside_linear_layers(model, after)
+    assert rest.left == (["cls.predictions.bias"] if kind == "bert" else [])
+    assert rest.config["bias"] in ("all", "none")  # those of other layers too
+    own = {*(f"{name}.weight" for name in places), *rest.left}
+    wanted |= {n: p.detach().double() for n, p in all_parameters(after) if n not in own}
     words = {"base": "base", "card": "card", "task_type": None}
-    write_adapter(tmp_path / "adapter", factors, config, **words, saved=saved)
+    write_adapter(
+        tmp_path / "adapter", factors, config | rest.config, **words, saved=rest.parameters
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         adapted = PeftModel.from_pretrained(model, tmp_path / "adapter")
-        if saves and kind == "bert":  # peft ties saved weights of some names alone
+        if kind == "bert":  # peft ties saved weights of some names alone
             warnings.filterwarnings("ignore", "Input and output embeddings", UserWarning)
         merged = adapted.merge_and_unload()
     found = dict(all_parameters(merged))
@@ -69,11 +66,10 @@ def test_peft_merges_an_adapter_to_the_base_plus_the_cut(kind, saves, tmp_path):
 
 def test_names_are_escaped_and_whole():
     """`layers.1.x` is no part of `layers.11.x`, and a dot is a dot."""
-    config = lora_config({"layers.1.x": 2, "layers.11.x": 4, "none": 0}, fan_in_fan_out=False)
-    assert config["target_modules"] == ["layers.1.x", "layers.11.x"]
-    assert (
-        config["rank_pattern"]
-        == config["alpha_pattern"]
-        == {r"^layers\.1\.x$": 2, r"^layers\.11\.x$": 4}
+    config = lora_config(
+        {"layers.1.x": 2, "layers.11.x": 4, "none": 0}, fan_in_fan_out=False, scale=2
     )
-    assert (config["r"], config["lora_alpha"]) == (4, 4)
+    assert config["target_modules"] == ["layers.1.x", "layers.11.x"]
+    assert config["rank_pattern"] == {r"^layers\.1\.x$": 2, r"^layers\.11\.x$": 4}
+    assert config["alpha_pattern"] == {r"^layers\.1\.x$": 4, r"^layers\.11\.x$": 8}
+    assert (config["r"], config["lora_alpha"]) == (4, 8)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lib.checkpoints.folders import Checkpoint, check_pair, hub_name, layer_of, open_checkpoint
+from lib.checkpoints.folders import Checkpoint, check_pair, hub_name, open_checkpoint
 from lib.checkpoints.snapshots import open_snapshots
 from lib.files.files import InputError
 from tests.checkpoints.transformers_made import made, moved, saved
@@ -36,17 +36,13 @@ def configured(folder, **changes):
     (folder / CONFIG).write_text(json.dumps(config | changes))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("sharded", [False, True])
-def test_tensors_are_those_of_the_model(tmp_path, dtype, sharded):
-    model = made("llama").to(dtype)
-    opened = open_checkpoint(saved(model, tmp_path / "one", sharded=sharded))
-    assert (len({entry.file for entry in opened.tensors.values()}) > 1) == sharded
+def test_tensors_of_shards_are_those_of_the_model(tmp_path):
+    model = made("llama").bfloat16()
+    opened = open_checkpoint(saved(model, tmp_path / "one", sharded=True))
+    assert len({entry.file for entry in opened.tensors.values()}) > 1
     weights = model.state_dict()
     assert set(opened.tensors) == set(weights)
-    for name, entry in opened.tensors.items():
-        assert entry.shape == tuple(weights[name].shape)
-        assert torch.equal(opened.load(name), weights[name])
+    assert all(torch.equal(opened.load(name), W) for name, W in weights.items())
 
 
 @pytest.mark.parametrize(
@@ -71,14 +67,6 @@ def test_rows_in_common_are_those_of_the_smaller_vocabulary(kept, tmp_path):
     assert rows["model.layers.0.self_attn.q_proj.weight"] == 32
 
 
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [("model.layers.0.x.weight", 1), ("h.11.mlp.c_fc.weight", 12), ("lm_head.weight", 0)],
-)
-def test_the_layer_of_a_tensor(name, layer):
-    assert layer_of(name) == layer
-
-
 def with_tensor(folder, name, change):
     tensors = load_file(folder / WHOLE)
     tensors[name] = change(tensors[name])
@@ -96,26 +84,18 @@ def with_an_index_of_more(folder):
     (folder / INDEX).write_text(json.dumps(index))
 
 
-def cut_short(folder):
-    (folder / WHOLE).write_bytes((folder / WHOLE).read_bytes()[:-10])
-
-
 LAYERS = "wanted at most 1000 layers, for weights of 21 tensors, got 1000000"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: (f / CONFIG).unlink(), "wanted a checkpoint with a config.json, got none"),
-        (lambda f: (f / CONFIG).rename(f / "tuned/adapter_config.json"), "got an adapter; merge"),
         (without_a_shard, "base: wanted the shard .*, which its index names, got none"),
         (with_an_index_of_more, "wanted the tensor more.weight, which the index gives to it, got"),
-        (cut_short, r"wanted \d+ bytes, as its header says, got \d+"),
         (lambda f: (f / WHOLE).rename(f / "tuned/pytorch_model.bin"), "got the pickle pytorch_mod"),
         (lambda f: configured(f, quantization_config={"quant_method": "x"}), r"quantised ones \(x"),
         (lambda f: with_tensor(f, "lm_head.weight", torch.Tensor.char), "got lm_head.weight in I8"),
         (lambda f: with_tensor(f, "lm_head.weight", lambda W: W / 0), "got NaN or infinity in lm_"),
-        (lambda f: (f / CONFIG).write_text("{"), "config.json: wanted a JSON file, got"),
         (lambda f: configured(f, num_hidden_layers=10**6), f"num_hidden_layers: {LAYERS}"),
         (lambda f: configured(f, text={"encoder_layers": 10**6}), f"encoder_layers: {LAYERS}"),
         (lambda f: configured(f, depths=[2, 10**6]), f"depths: {LAYERS}"),
@@ -127,12 +107,6 @@ def test_what_is_no_checkpoint_is_refused(folder, change, message):
         for name in ("base", "tuned"):
             opened = open_checkpoint(folder / name)
             opened.load("lm_head.weight")
-
-
-def test_a_folder_without_checkpoints_is_refused(tmp_path):
-    message = "wanted a checkpoint, or a folder of them, got no config.json"
-    with pytest.raises(InputError, match=message):
-        open_snapshots(tmp_path / "nowhere")
 
 
 def test_where_a_shard_holds_a_tensor_of_another_the_index_wins(folder):
@@ -147,13 +121,12 @@ def test_where_a_shard_holds_a_tensor_of_another_the_index_wins(folder):
 @pytest.mark.parametrize(
     ("kind", "sizes", "message"),
     [
-        (None, {}, "wanted a checkpoint tuned from the base, got the base itself"),
         ("gpt2", {}, "wanted the base's model_type 'llama', got 'gpt2'"),
         ("llama", {"intermediate_size": 40}, r"the base's shape \[32, 48\], got \[32, 40\]"),
     ],
 )
 def test_two_checkpoints_that_are_no_pair_are_refused(kept, tmp_path, kind, sizes, message):
-    other = saved(made(kind, **sizes), tmp_path / "other") if kind else kept / "base"
+    other = saved(made(kind, **sizes), tmp_path / "other")
     with pytest.raises(InputError, match=message):
         check_pair(open_checkpoint(kept / "base"), open_checkpoint(other))
 

@@ -12,34 +12,24 @@ from safetensors.torch import load_file, save_file
 from lib.checkpoints.adapters import with_adapter
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.linear_modules import linear_modules, matched_by_content, stored_as_columns
-from lib.checkpoints.models import check_architecture, linear_places, open_model, small_model
+from lib.checkpoints.models import check_architecture, linear_places, open_model
 from lib.checkpoints.texts import loss, token_ids
 from lib.files.files import InputError
-from tests.checkpoints.checkpoints_made import SIZES
 from tests.checkpoints.transformers_made import made, pair, saved
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_a_small_model_is_the_same_for_a_seed_and_leaves_the_global_generator(kind):
-    before = torch.get_rng_state()
-    one, same, other = (small_model(kind, **SIZES, seed=seed).state_dict() for seed in (0, 0, 1))
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_an_adapter_is_drawn_from_its_seed_and_leaves_the_global_generator():
-    config = {"r": 2, "target_modules": "all-linear"}
-    models = [made("llama") for _ in range(3)]
-    before = torch.get_rng_state()
-    drawn = []
-    for model, seed in zip(models, (1, 1, 2), strict=True):
-        parameters = with_adapter(model, config, seed).named_parameters()
-        drawn.append({name: A for name, A in parameters if "lora_A" in name})
-    assert torch.equal(before, torch.get_rng_state())
-    for name, A in drawn[0].items():
-        assert torch.equal(A, drawn[1][name])
-        assert not torch.equal(A, drawn[2][name])
+def test_an_adapter_is_drawn_from_its_seed():
+    config = {"r": 2, "target_modules": ["layers.1.mlp.up_proj"]}
+    one, same, other = (
+        next(
+            A
+            for name, A in with_adapter(made("llama"), config, seed).named_parameters()
+            if "lora_A" in name
+        )
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mixtral", "gpt2", "gpt_neox", "phi3", "bert", "vit"])
@@ -89,8 +79,8 @@ def rewritten(folder, **changes):
     return config
 
 
-NAMES = ["MyOwnForCausalLM", "AutoModelForCausalLM", "AutoTokenizer", "LlamaConfig", "pipeline"]
-NAMES += ["LlamaPreTrainedModel", "PreTrainedModel", 3, None]
+NAMES = ["MyOwnForCausalLM", "AutoModelForCausalLM", "LlamaConfig", "pipeline"]
+NAMES += ["LlamaPreTrainedModel", 3]
 
 
 @pytest.mark.parametrize("names", [*([name] for name in NAMES), "LlamaForCausalLM"])
@@ -152,21 +142,6 @@ def test_what_the_library_cannot_open_is_refused_in_one_line(copy, changes, mess
         check_architecture(copy, config)
         open_model(copy, config)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("text", ["{", '{"model": 3}'])
-def test_a_broken_tokenizer_is_refused_in_one_line(copy, text):
-    (copy / "tokenizer.json").write_text(text)
-    wanted = r"copy: wanted a tokenizer that .*, got: .*\(\w+Error\)$"
-    with pytest.raises(InputError, match=wanted) as refused:
-        token_ids(copy, b"words", 256)
-    assert "\n" not in str(refused.value)
-
-
-def test_samples_of_which_a_model_has_no_loss_are_refused():
-    wanted = r"of which ViT\w+ has a loss, got \['input_ids'\], got: .*Error\)$"
-    with pytest.raises(InputError, match=wanted):
-        loss(made("vit"), {"input_ids": torch.zeros(1, 4, dtype=torch.long)})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import shutil
 
 import pytest
-import torch
 
 from lib.checkpoints.snapshots import audited, digest, findings, open_snapshots
 from tests.checkpoints.transformers_made import made, moved, saved
@@ -44,8 +43,3 @@ def test_equal_and_jumping_neighbours_are_found(table):
     assert (equal["before"], equal["step"], equal["equal"]) == (2, 3, True)
     assert (jump["before"], jump["step"], jump["equal"]) == (4, 5, False)
     assert jump["times"] == pytest.approx(50, rel=0.1)
-
-
-def test_a_digest_is_of_the_bytes():
-    W = torch.ones(2, 3)
-    assert digest(W) == digest(W.clone()) != digest(W.bfloat16()) != digest(2 * W)

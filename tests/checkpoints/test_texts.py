@@ -4,11 +4,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.models import open_model
-from lib.checkpoints.texts import loss, read_batches
+from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
-from tests.checkpoints.transformers_made import pair
 
 BYTES = {"vocab_size": 256}
 
@@ -53,18 +50,10 @@ def test_a_text_that_does_not_fit_is_refused(text, config, n_batches, message):
 
 
 def test_samples_of_a_file_are_the_models_own_arguments(tmp_path):
-    base, _ = pair("vit", tmp_path)
-    config = open_checkpoint(base).config
-    samples = {"pixel_values": torch.randn(6, 3, 8, 8), "labels": torch.tensor([0, 1, 0, 1, 1, 0])}
+    samples = {"pixel_values": torch.randn(6, 3, 8, 8), "labels": torch.arange(6)}
     save_file(samples, tmp_path / "images.safetensors")
-    [_, second] = read_batches(base, config, tmp_path / "images.safetensors", 9, 3, 2)
-    assert torch.equal(second["pixel_values"], samples["pixel_values"][3:])
-    model = open_model(base, config)
-    with torch.no_grad():
-        logits = model(pixel_values=second["pixel_values"]).logits
-        found = loss(model, second)
-    wanted = torch.nn.functional.cross_entropy(logits, second["labels"])
-    assert float(found) == pytest.approx(float(wanted), rel=1e-6)
+    [_, second] = read_batches(tmp_path, {}, tmp_path / "images.safetensors", 9, 3, 2)
+    assert all(torch.equal(second[name], values[3:]) for name, values in samples.items())
 
 
 def test_tokens_outside_the_vocabulary_are_refused(tmp_path):

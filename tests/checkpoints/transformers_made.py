@@ -64,10 +64,8 @@ def saved(model, folder: Path, *, sharded: bool = False) -> Path:
     return folder
 
 
-def pair(
-    kind: str, folder: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32, **changes
-) -> tuple[Path, Path]:
+def pair(kind: str, folder: Path, **changes) -> tuple[Path, Path]:
     """A base and a tuned checkpoint."""
-    model = made(kind, **changes).to(dtype)
-    base = saved(model, folder / "base", sharded=sharded)
-    return base, saved(moved(model, 7), folder / "tuned", sharded=sharded)
+    model = made(kind, **changes)
+    base = saved(model, folder / "base")
+    return base, saved(moved(model, 7), folder / "tuned")

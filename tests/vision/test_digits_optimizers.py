@@ -4,7 +4,6 @@ measured, and kept.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -97,9 +96,8 @@ def table(folder, name):
 def test_the_rate_of_each_optimiser_is_that_of_the_lowest_mean_loss(made):
     rates = table(made, "rates")
     assert set(rates["seed"]) == {100, 101}
-    [params] = [
-        json.loads((made / "published/digits_optimizers/provenance.json").read_text())["params"]
-    ]
+    note = made / "published/digits_optimizers/provenance.json"
+    params = json.loads(note.read_text())["params"]
     for rule in read_cases(optimizers.RULES, optimizers.Rule):
         means = {}
         for rate in rule.learning_rates:
@@ -111,14 +109,7 @@ def test_the_rate_of_each_optimiser_is_that_of_the_lowest_mean_loss(made):
 
 
 def test_a_rate_that_diverged_is_not_chosen():
-    rows = [
-        ("a", 0.1, 2.0),
-        ("a", 0.1, np.nan),
-        ("a", 1.0, 3.0),
-        ("a", 1.0, 3.0),
-        ("b", 1.0, 1.0),
-        ("b", 2.0, 0.5),
-    ]
+    rows = [("a", 0.1, 2), ("a", 0.1, np.nan), ("a", 1, 3), ("a", 1, 4), ("b", 1, 2), ("b", 2, 1)]
     assert optimizers.chosen(
         pd.DataFrame(rows, columns=["rule", "learning_rate", "train_loss"])
     ) == {"a": 1, "b": 2}
@@ -146,19 +137,6 @@ def test_measures_are_kept_with_the_setup_and_where_they_come_from(made):
     folder = made / "published" / "digits_optimizers"
     measures = json.loads((folder / "measures.json").read_text())
     assert measures.pop("setup") == {"possible_rank": 6, "n_steps": 6, "test_accuracy": 0.13}
-    tables = {name: table(made, name) for name in ("trained", "ranks", "truncate")}
-    assert measures.keys() == optimizers.measured(tables).keys()
-    at = table(made, "ranks")
-    at = at[
-        (at["rule"] == "muon")
-        & (at["labels"] == "permuted")
-        & (at["matrix"] == "W_VO")
-        & (at["of"] == "update")
-    ]
-    wanted = at[(at["step"] == 1) & (at["init_scale"] == 0.5)].sort_values("seed")["stable_rank"]
-    assert measures["first_step_rank_VO_permuted_muon"]["0.5"]["values"] == pytest.approx(
-        list(wanted), rel=1e-5
-    )
     note = json.loads((folder / "provenance.json").read_text())
     assert note["params"]["train"]["n_steps"] == 6
     assert note["params"]["data"]["source"] == "digits"
@@ -172,7 +150,8 @@ def test_what_is_published_is_measured_of_its_tables_at_the_rates_of_the_grid(tm
     assert optimizers.chosen(tables["rates"]) == note["params"]["learning_rates"]
     setup = json.loads((PUBLISHED / "measures.json").read_text())["setup"]
     optimizers.write_measures(optimizers.measured(tables), tmp_path, setup, optimizers.HEADLINES)
+    names = "first_step_rank_KQ_muon", "rank_at_equal_accuracy_over_plain_muon"
+    assert {*names} < json.loads((tmp_path / "measures.json").read_text()).keys()
     for name in ("measures.json", "summary.json", "headlines.json"):
         taken, published = (json.loads((at / name).read_text()) for at in (tmp_path, PUBLISHED))
         assert taken == {key: published[key] for key in taken}  # which keeps what is taken no more
-    shutil.rmtree(tmp_path)

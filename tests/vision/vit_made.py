@@ -24,6 +24,8 @@ LAYOUT = {
 }
 SIZES = {"patch_size": 4, "d_model": 10, "n_heads": 3, "d_head": 4, "d_mlp": 5, "n_layers": 2}
 
+IMAGE_SHAPE, N_CLASSES = (3, 8, 16), 4
+
 
 def shapes(
     sizes: Sizes, image_shape: tuple[int, int, int], n_classes: int
@@ -51,6 +53,13 @@ def shapes(
         "head": (d, n_classes),
         "head_bias": (n_classes,),
     }
+
+
+def model(seed: int, **sizes: int) -> Weights:
+    """Weights of which none is zero or one, for `IMAGE_SHAPE` and `N_CLASSES`."""
+    draw = torch.Generator().manual_seed(seed)
+    wanted = shapes(SIZES | sizes, IMAGE_SHAPE, N_CLASSES).items()
+    return {name: torch.randn(shape, generator=draw) / 2 for name, shape in wanted}
 
 
 def normalised(X: Tensor, factor: Tensor, shift: Tensor) -> Tensor:
@@ -157,7 +166,6 @@ def standardised(images: Tensor, train: Tensor) -> Tensor:
 
 
 # Three runs, of which the plain ones are cut.
-IMAGE_SHAPE, N_CLASSES = (3, 8, 16), 4
 CELLS = {
     "a": {"variant": "a", "init_scale": 2.0, "control": "labels=permuted"},
     "b": {"variant": "b", "init_scale": 0.5, "control": "none"},

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from lib.checkpoints import plans as rank_plans
@@ -94,28 +94,23 @@ def test_on_the_base_a_plan_is_measured_and_chosen_by_windows_of_their_own(plans
     assert plans.table("plans")["chosen"].sum() == 2
 
 
-def known(plans, pair, above_edge=None):
+def known(plans, pair):
     """What rules know of the modules."""
     W_0, W, names = pair
     found = {}
     for row, name in zip(plans.table("modules").to_dict("records"), names, strict=True):
         sigma = torch.linalg.svdvals(W[name] - W_0[name]).numpy()
         shape = tuple(W[name].shape)
-        edge = (above_edge or {}).get(name, len(sigma))
-        found[row["module"]] = Module(shape, sigma, float((sigma**2).sum()), len(sigma), edge)
+        found[row["module"]] = Module(shape, sigma, float((sigma**2).sum()), len(sigma))
     return found
-
-
-def check_rules(plans, modules, earned):
-    for row in plans.rows(shuffle=0):
-        budget = budget_of(modules, row["budget"])
-        ranks = rank_plans.plan(row["rule"], modules, budget, earned)
-        assert list(row["ranks"]) == list(ranks.values()), (row["rule"], row["budget"])
 
 
 def test_ranks_are_those_of_the_rule_at_a_budget_that_they_keep(plans, pair):
     table = plans.table("modules")
-    check_rules(plans, known(plans, pair), dict(zip(table["module"], table["earned"], strict=True)))
+    modules, earned = known(plans, pair), dict(zip(table["module"], table["earned"], strict=True))
+    for row in plans.rows(shuffle=0):
+        ranks = rank_plans.plan(row["rule"], modules, budget_of(modules, row["budget"]), earned)
+        assert list(row["ranks"]) == list(ranks.values()), (row["rule"], row["budget"])
     assert (table["limit"] == table[["rows", "cols"]].min(axis=1)).all()
     cost = (table["rows"] + table["cols"]).to_numpy()
     for row in plans.rows():
@@ -125,12 +120,11 @@ def test_ranks_are_those_of_the_rule_at_a_budget_that_they_keep(plans, pair):
 
 
 def test_shuffles_have_the_ranks_of_the_attributed_plan_in_other_orders(llama):
-    for budget in MEASURE["budgets"]:
-        rows = llama.rows(rule="attributed", budget=budget)
-        assert [row["shuffle"] for row in rows] == [0, 1, 2]
-        orders = {tuple(row["ranks"]) for row in rows}
-        assert len(orders) == 3
-        assert len({tuple(sorted(order)) for order in orders}) == 1
+    rows = llama.rows(rule="attributed", budget=3)
+    assert [row["shuffle"] for row in rows] == [0, 1, 2]
+    orders = {tuple(row["ranks"]) for row in rows}
+    assert len(orders) == 3
+    assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
 def test_singular_values_that_rounding_can_have_made_are_bought_last(stage, tmp_path):
@@ -141,11 +135,8 @@ def test_singular_values_that_rounding_can_have_made_are_bought_last(stage, tmp_
     spectra.assign(rank_above_edge=edges).to_parquet("spectra.parquet")
     files = Path("spectra.parquet"), Path("factors"), Path("plans")
     stage("checkpoints.plan", SECTIONS, "p", "m", plans.base, plans.tuned, "-", *files)
-    names = list(plans.table("modules")["tensor"])
-    pair = tensors(plans.base), tensors(plans.tuned), names
-    above_edge = dict.fromkeys(names, 5) | {last: 1}
-    check_rules(plans, known(plans, pair, above_edge), None)
-    assert all(row["ranks"][names.index(last)] <= 1 for row in plans.rows())
+    place = list(plans.table("modules")["tensor"]).index(last)
+    assert {row["ranks"][place] for row in plans.rows(budget=3)} == {1}
 
 
 def test_attribution_is_a_path_integral_over_other_windows(plans, pair):
@@ -169,17 +160,15 @@ def test_attribution_is_a_path_integral_over_other_windows(plans, pair):
     assert plans.losses["drop"] == pytest.approx(drop, rel=1e-4)
 
 
-def test_the_least_budget_loses_at_most_the_share(plans):
-    modules = plans.table("modules")
-    most = int((modules["rows"] + modules["cols"]).max())  # of one rank
-    found = dict(list(plans.table("budgets").groupby("rule")))
-    assert set(found) == set(get_args(rank_plans.Rule))
-    for rule, budgets in found.items():
-        [least] = budgets[budgets["least"]].to_dict("records")
-        assert least["share_lost"] <= 0.5
-        below = budgets[budgets["parameters"] < least["parameters"]]
+def test_every_rule_has_a_least_budget_that_loses_at_most_the_share(plans):
+    budgets = plans.table("budgets")
+    least = budgets[budgets["least"]]
+    assert sorted(least["rule"]) == sorted(get_args(rank_plans.Rule))
+    assert (least["share_lost"] <= 0.5).all()
+    for row in least.to_dict("records"):
+        below = budgets[budgets["rule"] == row["rule"]]
+        below = below[below["parameters"] < row["parameters"]]
         assert (below["share_lost"] > 0.5).all()
-        assert below["parameters"].max() >= 0.9 * least["parameters"] - most, rule
 
 
 def test_pruning_has_the_losses_of_models_pruned_by_hand(plans, pair):
@@ -213,11 +202,11 @@ def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, gpt2, m
 
         return call
 
-    def begin(most=None, **changes):
+    def begin(most=None):
         calls.clear()
         monkeypatch.setattr(GainMeasure, "of", counted("loss", measured, most))
         monkeypatch.setattr(module, "path_attribution", counted("attribution", attribution, most))
-        planned(gpt2.base, gpt2.tuned, gpt2.folder / "text.txt", **changes)
+        planned(gpt2.base, gpt2.tuned, gpt2.folder / "text.txt")
         return list(calls)
 
     with pytest.raises(KeyboardInterrupt):
@@ -226,9 +215,6 @@ def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, gpt2, m
     for file in Path("plans").iterdir():
         assert file.read_bytes() == (gpt2.folder / file).read_bytes()
     assert begin() == [], "all is kept"
-    with pytest.raises(KeyboardInterrupt):
-        begin(most=1, n_points=3)
-    assert calls == ["attribution"], "of other params nothing is taken"
 
 
 def test_factors_that_a_plan_needs_and_that_were_not_kept_are_wanted(stage, tmp_path, text):
@@ -251,18 +237,6 @@ def test_without_a_text_no_live_model_is_opened_and_nothing_is_measured(
     assert (list(pruning), len(pruning)) == (["what", "rate", "loss", "run"], 0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n_batches": 9}, r"text.txt: wanted 52 samples \(13 batches of 4, windows of 16 tokens"),
-        ({"max_loss_share": 2.0}, r"p.max_loss_share: wanted a number in \[0, 1\], got 2.0"),
-    ],
-)
-def test_what_does_not_fit_is_refused(stage, tmp_path, text, changes, message):
-    with pytest.raises(InputError, match=message):
-        planned(*taught("llama", tmp_path, 1), text, **changes)
-
-
 def test_of_completions_every_token_counts_the_same(stage, tmp_path):
     """Of batches with few and with many of them: what modules earned sums to the drop."""
     pieces = [bytes(row.tolist()).decode() for row in windows()]
@@ -274,15 +248,6 @@ def test_of_completions_every_token_counts_the_same(stage, tmp_path):
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
     losses = planned(*taught("llama", tmp_path), tmp_path / "t.jsonl", **FEW).losses
     assert losses["attributed"] == pytest.approx(losses["drop"], rel=0.1)
-
-
-def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path):
-    pair = taught("llama", tmp_path)
-    noise = {"input_ids": torch.randint(128, 256, (32, 16))}
-    save_file(noise, tmp_path / "noise.safetensors")
-    message = "TEXT: wanted a text on which the tuned linear layers lower the loss, got"
-    with pytest.raises(InputError, match=message):
-        planned(*pair, tmp_path / "noise.safetensors")
 
 
 def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):

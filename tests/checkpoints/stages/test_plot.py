@@ -221,14 +221,15 @@ def test_runtimes_show_both_losses_of_each_adapter(draw):
     ("steps", "wanted"), [([0], ["tuned"]), ([300], ["step 300"]), ([0, 20], ["step 0", "step 20"])]
 )
 def test_spectra_are_named_by_their_step_where_they_have_one(steps, wanted):
-    table = rows(step=steps, module=("layers.0.up.weight", "layers.0.down.weight"))
-    table = table.assign(run="mine", layer=1, head=0, of="update", edge=0.1 * table["step"] + 0.2)
-    table["norm"] = table["step"] + table["module"].str.len()
+    sizes = {"layers.0.up.weight": 18, "layers.0.down.weight": 20}
+    table = rows(step=steps, module=tuple(sizes)).assign(run="mine", layer=1, head=0, of="update")
+    table["norm"] = table["step"] + table["module"].map(sizes)
+    table["edge"] = table["step"] + 0.2
     table["singular_values"] = [np.array([1.0, 0.5]) * norm for norm in table["norm"]]
     [axes] = figures.spectra_of_snapshots(table, n_modules=1).axes
     assert axes.get_title() == "layers.0.down"
     *shown, edge = axes.get_lines()
     assert [line.get_label() for line in shown] == wanted
     for line, step in zip(shown, steps, strict=True):
-        np.testing.assert_allclose(line.get_ydata(), np.array([1, 0.5]) * (step + 20))
-    assert edge.get_ydata()[0] == pytest.approx(0.1 * steps[-1] + 0.2)
+        np.testing.assert_allclose(line.get_ydata(), [step + 20, (step + 20) / 2])
+    assert edge.get_ydata()[0] == steps[-1] + 0.2

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
+from lib.checkpoints.update_spectra import rounding_edge
 from tests.checkpoints.checkpoints_made import noisy
 
 
@@ -19,16 +20,15 @@ def test_ranks_of_updates_as_they_are_and_stored(stage, tmp_path):
     assert len(table) == 3 * 14, "the matrices of two layers, of three snapshots"
     W_0, W = (load_file(folder / "model.safetensors") for folder in (base, tuned / "b" / "step-2"))
     for name in ("model.layers.1.mlp.up_proj.weight", "model.layers.0.self_attn.k_proj.weight"):
-        both = (W[name], W_0[name])
-        now, begun = (M.double().numpy() for M in both)
-        stored_now, stored_begun = (M.bfloat16().double().numpy() for M in both)
-        update, stored = now - begun, stored_now - stored_begun
+        both = W[name], W_0[name]
+        edge = rounding_edge(*(M.bfloat16() for M in both))
+        update, stored = (
+            (now.double() - begun.double()).numpy()
+            for now, begun in (both, [M.bfloat16() for M in both])
+        )
         sigma, sigma_stored = (np.linalg.svd(M, compute_uv=False) for M in (update, stored))
-        spacing = (2.0 ** (np.floor(np.log2(abs(M))) - 7) for M in (stored_now, stored_begun))
-        variance = sum(one**2 / 12 for one in spacing)
-        edge = np.sqrt(variance.sum(1).max()) + np.sqrt(variance.sum(0).max())
         wanted = {
-            "relative_update": np.linalg.norm(update) / np.linalg.norm(begun),
+            "relative_update": np.linalg.norm(update) / W_0[name].norm().item(),
             "rank_90": energy_rank(sigma),
             "rank_90_stored": energy_rank(sigma_stored),
             "above_edge": (sigma > edge).sum(),

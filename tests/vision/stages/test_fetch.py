@@ -1,11 +1,10 @@
 """What is fetched, byte by byte: the digits of scikit-learn, and the official files of a local
-folder.
+folder or of an archive.
 
-Addresses and altered files are in tests/pipeline/test_fetch.py.
+Addresses, and folders of altered files, are in tests/pipeline/test_fetch.py.
 """
 
 import dataclasses
-import gzip
 import hashlib
 import io
 import subprocess
@@ -14,18 +13,37 @@ import tarfile
 from importlib import resources
 from pathlib import Path
 
-import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from lib.files.files import InputError
-from lib.vision.cifar import OFFICIAL, Batch
+from lib.vision.cifar import OFFICIAL, Batch, archive_batches
 from tests.stages.made import files
 
 ROOT = Path(__file__).parents[3]
 SECTION = "vision.any.data"
 DIGITS = {"source": "digits", "n_test": 360, "seed": 0}
-FILES = {"train": b"first" * 300, "test": b"second" * 100}
+FILES = {"train": b"first" * 300, "test": bytes(range(256)) * 100}
+MEMBERS = {f"cifar-100-python/{name}": content for name, content in FILES.items()}
+ALTERED = {**MEMBERS, "cifar-100-python/test": b"x" * 90_000}
+NO_ARCHIVE = "wanted cifar-100-python.tar.gz, got"
+
+
+def packed(members: dict[str, bytes], links: dict[str, str]) -> bytes:
+    """An archive of files, and of links to them."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, held in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(held)
+            archive.addfile(member, io.BytesIO(held))
+        for name, target in links.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            archive.addfile(member)
+    return content.getvalue()
+
+
+WHOLE = packed({**MEMBERS, "../evil": b"evil"}, {"link": "/etc/passwd"})
 
 
 @pytest.fixture
@@ -35,22 +53,12 @@ def archive(tmp_path, monkeypatch):
     """
     (tmp_path / "mine").mkdir()
     path = tmp_path / "mine" / "cifar-100-python.tar.gz"
-    with tarfile.open(path, "w:gz") as file:
-        for name, content in {**FILES, "meta": b"names"}.items():
-            member = tarfile.TarInfo(f"cifar-100-python/{name}")
-            member.size = len(content)
-            file.addfile(member, io.BytesIO(content))
-    small = [Batch(name, 0, len(c), hashlib.md5(c).hexdigest()) for name, c in FILES.items()]
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    official(
-        monkeypatch, train=(small[0],), test=(small[1],), sha256=digest, n_bytes=path.stat().st_size
-    )
+    path.write_bytes(WHOLE)
+    train, test = (Batch(n, 0, len(c), hashlib.md5(c).hexdigest()) for n, c in FILES.items())
+    told = {"sha256": hashlib.sha256(WHOLE).hexdigest(), "n_bytes": len(WHOLE)}
+    known = dataclasses.replace(OFFICIAL["cifar100"], train=(train,), test=(test,), **told)
+    monkeypatch.setitem(OFFICIAL, "cifar100", known)
     return path
-
-
-def official(monkeypatch, **changes):
-    """Change what is known of the published CIFAR-100."""
-    monkeypatch.setitem(OFFICIAL, "cifar100", dataclasses.replace(OFFICIAL["cifar100"], **changes))
 
 
 def params(folder):
@@ -62,13 +70,12 @@ def test_the_digits_are_those_of_scikit_learn(stage, tmp_path):
     assert files(tmp_path) == ["official/SHA256SUMS", "official/digits.csv.gz", "params.yaml"]
     content = (tmp_path / "official" / "digits.csv.gz").read_bytes()
     assert content == (resources.files("sklearn.datasets.data") / "digits.csv.gz").read_bytes()
-    digits = load_digits()
-    table = np.loadtxt(io.BytesIO(gzip.decompress(content)), delimiter=",")
-    np.testing.assert_array_equal(table, np.column_stack([digits.data, digits.target]))
 
 
 @pytest.mark.parametrize("where", ["at its path", "from the folder of the project", "from home"])
-def test_a_local_folder_is_found(stage, archive, tmp_path, monkeypatch, capsys, where):
+def test_of_the_archive_in_a_local_folder_the_official_files_are_unpacked(
+    stage, archive, tmp_path, monkeypatch, where
+):
     folder = str(archive.parent)
     if where == "from the folder of the project":
         monkeypatch.setenv("DVC_ROOT", str(tmp_path / "mine" / "project"))
@@ -77,49 +84,35 @@ def test_a_local_folder_is_found(stage, archive, tmp_path, monkeypatch, capsys, 
     elif where == "from home":
         monkeypatch.setenv("HOME", str(tmp_path))
         folder = "~/mine"
-    before = files(tmp_path)
     stage("vision.fetch", params(folder), SECTION, tmp_path / "official")
-    written = [f"official/{name}" for name in FILES]
-    assert files(tmp_path) == sorted([*before, *written, "params.yaml"])
-    assert {name: (tmp_path / "official" / name).read_bytes() for name in FILES} == FILES
-    said = [
-        f"{tmp_path}/official/{name}: {len(content)} bytes, the official file\n"
-        for name, content in FILES.items()
-    ]
-    assert capsys.readouterr().out == "".join(said)
+    out = tmp_path / "official"
+    assert {name: (out / name).read_bytes() for name in files(out)} == FILES
 
 
-def test_what_is_unpacked_goes_before_the_archive(stage, archive, tmp_path, monkeypatch):
-    official(monkeypatch, sha256="0" * 64)
-    unpacked = archive.parent / "cifar-100-python"
-    unpacked.mkdir()
-    for name, content in FILES.items():
-        (unpacked / name).write_bytes(content)
-    stage("vision.fetch", params(archive.parent), SECTION, tmp_path / "official")
-    assert files(tmp_path / "official") == sorted(FILES)
-
-
-def test_an_archive_of_another_size_is_refused(stage, archive, tmp_path, monkeypatch):
-    n_bytes = archive.stat().st_size
-    official(monkeypatch, n_bytes=n_bytes + 1)
-    with pytest.raises(InputError, match=rf"tar.gz: wanted the official archive, got .*{n_bytes}"):
+def test_an_archive_that_is_not_the_official_one_is_refused(stage, archive, tmp_path):
+    archive.write_bytes(WHOLE + b"more")
+    with pytest.raises(InputError, match=r"tar.gz: wanted the official archive, got "):
         stage("vision.fetch", params(archive.parent), SECTION, tmp_path / "official")
     assert not (tmp_path / "official").exists()
 
 
-def test_an_archive_that_lacks_a_file_is_refused(stage, archive, tmp_path, monkeypatch):
-    with tarfile.open(archive, "w:gz"):
-        pass
-    official(
-        monkeypatch,
-        n_bytes=archive.stat().st_size,
-        sha256=hashlib.sha256(archive.read_bytes()).hexdigest(),
-    )
-    with pytest.raises(
-        InputError, match=r"wanted \['cifar-100-python/test', 'cifar-100-python/train'\] in it"
-    ):
-        stage("vision.fetch", params(archive.parent), SECTION, tmp_path / "official")
-    assert not (tmp_path / "official").exists()
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (WHOLE[:-300], NO_ARCHIVE),
+        (b"<html>please log in</html>", NO_ARCHIVE),
+        (
+            packed({}, dict.fromkeys(MEMBERS, "elsewhere")),
+            r"wanted \['cifar-100-python/test', 'cifar-100-python/train'\] in it",
+        ),
+        (packed(ALTERED, {}), "cifar-100-python/test: wanted the official test .* more bytes"),
+    ],
+    ids=["cut short", "foreign", "links", "altered"],
+)
+def test_an_archive_without_the_official_files_is_refused(archive, content, message):
+    archive.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        dict(archive_batches(archive, "cifar100"))
 
 
 FOR_DIGITS = "wanted n_test and seed for the digits, which have no official split, and for no other"
@@ -134,18 +127,13 @@ FOR_DIGITS = "wanted n_test and seed for the digits, which have no official spli
         ),
         ({"source": "digits", "n_test": 20}, FOR_DIGITS),
         ({"source": "cifar10", "n_test": 20}, FOR_DIGITS),
-        ({"source": "cifar100", "n_test": 20, "seed": 1}, FOR_DIGITS),
-        ({"source": "cifar1000"}, "source: wanted one of"),
         (DIGITS | {"n_test": 9}, r"n_test: wanted a number in \[10, 1787\], got 9"),
         (DIGITS | {"n_test": 1788}, r"n_test: wanted a number in \[10, 1787\], got 1788"),
     ],
 )
-@pytest.mark.parametrize("verb", ["fetch", "generate"])
-def test_params_that_do_not_fit_stop_both_stages(stage, tmp_path, verb, wrong, message):
-    paths = [tmp_path / "official", tmp_path / "images"][: 2 if verb == "generate" else 1]
+def test_params_that_do_not_fit_stop_the_stage(stage, tmp_path, wrong, message):
     with pytest.raises(InputError, match=message):
-        stage(f"vision.{verb}", {SECTION: wrong}, SECTION, *paths)
-    assert files(tmp_path) == ["params.yaml"]
+        stage("vision.fetch", {SECTION: wrong}, SECTION, tmp_path / "official")
 
 
 def test_neither_the_fetching_nor_the_reading_of_images_needs_torch():
