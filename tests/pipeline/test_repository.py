@@ -39,11 +39,6 @@ def fresh(tmp_path_factory) -> Path:
     return checkout(tmp_path_factory.mktemp("fresh") / "project")
 
 
-def test_dvc_reads_the_pipeline_and_lists_every_stage(fresh):
-    listed = dvc("stage", "list", "--fail", "--name-only", at=fresh).split()
-    assert listed == [stage.name for stage in stages()]
-
-
 def test_every_stage_says_what_it_does():
     assert [stage.name for stage in stages() if not (stage.desc or "").strip()] == []
 
