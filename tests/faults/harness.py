@@ -185,13 +185,17 @@ def remove(path: Path) -> None:
 
 def assert_same(project: Path, undisturbed: Path, stage: Stage) -> None:
     """The stage made the same bytes in both, and DVC recorded the same."""
+    assert_same_bytes(project, undisturbed, stage)
+    assert recorded(project)["stages"][stage.name] == recorded(undisturbed)["stages"][stage.name]
+
+
+def assert_same_bytes(project: Path, undisturbed: Path, stage: Stage) -> None:
     paths = [out.path for out in stage.outs]
     made, wanted = contents(project, paths), contents(undisturbed, paths)
     assert sorted(made) == sorted(wanted)
     assert [name for name in wanted if made[name] != wanted[name]] == [], (
         "not the bytes of an undisturbed run"
     )
-    assert recorded(project)["stages"][stage.name] == recorded(undisturbed)["stages"][stage.name]
 
 
 def repeat(project: Path, undisturbed: Path, stage: Stage, **variables: str) -> str:

@@ -142,9 +142,7 @@ def test_a_process_that_is_none_of_these_is_a_parent():
 def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(
     tiny_pipeline, tmp_path
 ):
-    [stage] = [
-        stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"
-    ]
+    stage = tiny_pipeline.stage("gradual_rank_flow")
     for moment in range(6):
         project = not_yet_run(tiny_pipeline.folder, tmp_path / f"project-{moment}", stage)
         shell = ("/bin/sh", "/bin/bash")[moment % 2]  # bash hands its process over, sh may not

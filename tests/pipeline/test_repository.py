@@ -15,7 +15,6 @@ from tests.pipeline.project import (
     TRAINS,
     checkout,
     contents,
-    dvc,
     git,
     run,
     stages,
@@ -137,11 +136,6 @@ def test_after_a_run_git_sees_changes_of_outs_and_of_nothing_else(tiny_pipeline)
         (state, name) for state, name in changed if name != "dvc.lock" and not within(name, outs)
     ]
     assert others == [], "a .gitignore that was not committed, or a file that no stage declares"
-
-
-def test_a_second_run_finds_all_up_to_date(tiny_pipeline):
-    assert "Data and pipelines are up to date." in dvc("repro", at=tiny_pipeline.folder)
-    assert git("status", "--porcelain", at=tiny_pipeline.folder) == ""
 
 
 def within(name: str, outs: list[str]) -> bool:

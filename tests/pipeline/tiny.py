@@ -158,6 +158,10 @@ class TinyPipeline:
     def stages(self) -> tuple[Stage, ...]:
         return stages(self.folder)
 
+    def stage(self, name: str) -> Stage:
+        [found] = [stage for stage in self.stages if stage.name == name]
+        return found
+
 
 def tiny_pipeline(folder: Path) -> TinyPipeline:
     """Run the pipeline on tiny params, once for every folder: another process waits for it."""
