@@ -19,7 +19,6 @@ from tests.pipeline.project import (
     contents,
     duplicate,
     dvc,
-    followers,
     git,
     params_of,
     run,
@@ -87,20 +86,6 @@ def test_the_metrics_of_all_families_fit_a_screen():
 
 
 @pytest.mark.slow
-def test_an_experiment_in_the_workspace_runs_only_what_its_param_changes(project, tiny_pipeline):
-    said = dvc("exp", "run", "--name", "here", "-S", f"{PLOT}=3", at=project)
-    [changed] = [
-        stage.name for stage in tiny_pipeline.stages if PLOT.rsplit(".", 1)[0] in stage.params
-    ]
-    assert {changed} <= set(stages_run(said)) <= followers({changed}, tiny_pipeline.stages)
-    assert value(project, PLOT) == 3
-    assert experiments(project, PLOT)["here"] == "3"
-    assert [
-        line for line in git("status", "--porcelain", at=project).splitlines() if line[:2] == "??"
-    ] == []
-
-
-@pytest.mark.slow
 def test_an_experiment_in_a_folder_of_its_own_trains_and_leaves_the_workspace_alone(
     project, tiny_pipeline
 ):
@@ -137,15 +122,6 @@ def test_a_sweep_of_few_init_scales_and_seeds_goes_to_its_end(project):
     cases = {case["case"] for case in judged}
     assert "digits" not in cases
     assert "digits, long" in cases  # which is published
-
-
-@pytest.mark.slow
-def test_a_sweep_without_the_init_scales_that_are_cut_and_judged_says_so(project):
-    trained = f"{TRAIN.rpartition('.')[0]}.init_scales"
-    said = dvc("exp", "run", "-S", f"{trained}=[0.1]", at=project, fails=True)
-    assert re.search(
-        r"error: vision.\w+.?\w+.(init_scales|reference_scale): wanted .*0.1.*; got ", said
-    ), said
 
 
 @pytest.mark.slow
