@@ -134,10 +134,6 @@ def test_the_first_process_is_no_parent_unless_it_leads_our_group(group, adopts,
     assert signals._adopts_orphans(1) is adopts
 
 
-def test_a_process_that_is_none_of_these_is_a_parent():
-    assert not signals._adopts_orphans(os.getpid())
-
-
 @pytest.mark.slow
 def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(
     tiny_pipeline, tmp_path

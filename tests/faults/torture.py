@@ -27,8 +27,8 @@ from tests.faults.harness import (
     remove,
     scratch_holds,
 )
-from tests.pipeline.project import Stage, checkout, commit, duplicate, dvc, one_core, stages
-from tests.pipeline.tiny import make_tiny
+from tests.pipeline.project import ROOT, Stage, duplicate, stages
+from tests.pipeline.tiny import run_tiny
 from tools import unlock
 
 SCRATCH = Path(".dvc", "tmp", "scratch")
@@ -53,7 +53,8 @@ class Lost(Exception):  # noqa: N818 (it is an outcome)
 def main(faults: int = 60, seed: int = 0) -> None:
     """Print a line a fault, and the table."""
     with TemporaryDirectory() as folder:
-        undisturbed = made(Path(folder) / "undisturbed")
+        undisturbed = Path(folder) / "undisturbed"
+        run_tiny(undisturbed, *(stage.name for stage in disturbed(ROOT)))
         project = duplicate(undisturbed, Path(folder) / "project")
         found = []
         try:
@@ -70,16 +71,6 @@ def main(faults: int = 60, seed: int = 0) -> None:
         if said:
             print(f"lost: {kind}: {stage}: {said}")
     sys.exit(any(said for *_, said in found))
-
-
-def made(folder: Path) -> Path:
-    """The tiny pipeline up to the stages that are disturbed."""
-    checkout(folder)
-    make_tiny(folder)
-    commit(folder, "Tiny params")
-    with one_core():  # as the tests make it
-        dvc("repro", *(stage.name for stage in disturbed(folder)), at=folder)
-    return folder
 
 
 def disturbed(folder: Path) -> list[Stage]:

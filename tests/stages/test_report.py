@@ -219,21 +219,19 @@ def test_a_drawing_that_has_not_changed_is_not_drawn_again(report, monkeypatch):
 
 
 def test_what_turned_since_the_last_commit_is_said(report, capsys, monkeypatch):
-    before = {name: one | {"holds": True} for name, one in CLAIMS.items()}
+    before = {name: one | {"holds": True} for name, one in CLAIMS.items() if name != "three"}
     monkeypatch.setattr("stages.report.committed", lambda file: before)
     report()
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("the report is r.html: 3 items, 4 figures, 0.")
     assert said[1].startswith("turned: two: holds (1.2345) in the last commit, does not hold")
-    assert said[2].startswith("turned: three: holds (None) in the last commit, not run")
-    assert len(said) == 3
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"claims": {"one": {"family": "toy"}}}, "claims.json: wanted claims with .*, got 'one'"),
-        ({"items": {"one": 3}}, "items.json: wanted items with .*, got 'one'"),
         ({"items": 3}, "items.json: wanted items with"),
         (
             {"claims": {**CLAIMS, "lost": claim("t", "plots/x.svg", holds=True)}},
