@@ -112,23 +112,6 @@ def test_help_lists_every_target_with_a_line(project):
     assert sorted(listed) == sorted(targets.split())
 
 
-def started(monkeypatch, tool, **variables):
-    """What a program says that ends as it is started with these variables."""
-    for name in NAMES:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", [tool])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module(f"tools.{tool}", run_name="__main__", alter_sys=True)
-    return ended.value.code
-
-
-def test_publish_takes_what_make_was_given_from_the_environment(monkeypatch, capsys):
-    assert started(monkeypatch, "publish", DATASET="nobody's", COMMAND="a", HOURS="soon") == 2
-    assert "argument hours: invalid float value: 'soon'" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("tool", "wanted"),
     [
@@ -141,7 +124,12 @@ def test_publish_takes_what_make_was_given_from_the_environment(monkeypatch, cap
 def test_without_what_it_needs_a_program_says_in_one_line_how_make_is_called(
     monkeypatch, tool, wanted
 ):
-    said, example = started(monkeypatch, tool).split("; for example ")
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "argv", [tool])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"tools.{tool}", run_name="__main__", alter_sys=True)
+    said, example = ended.value.code.split("; for example ")
     assert said == f"error: wanted {' and '.join(wanted)}, got none"
     assert example.startswith(f"`make {tool} ")
     assert all(f" {name}=" in example for name in wanted)
