@@ -5,6 +5,7 @@ and stays clean.
 import ast
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,7 @@ def within(name: str, outs: list[str]) -> bool:
 def test_every_stage_that_reads_seeds_reads_from_where_they_count():
     """`seeds_from` shifts all seeds; a stage that draws without it would keep its own."""
 
+    @cache
     def reads_seeds(file: str) -> bool:
         imports = [
             node

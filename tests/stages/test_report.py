@@ -219,13 +219,14 @@ def test_a_drawing_that_has_not_changed_is_not_drawn_again(report, monkeypatch):
 
 
 def test_what_turned_since_the_last_commit_is_said(report, capsys, monkeypatch):
-    before = {name: one | {"holds": True} for name, one in CLAIMS.items() if name != "three"}
+    before = {name: one | {"holds": True} for name, one in CLAIMS.items() if name != "one"}
     monkeypatch.setattr("stages.report.committed", lambda file: before)
     report()
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("the report is r.html: 3 items, 4 figures, 0.")
     assert said[1].startswith("turned: two: holds (1.2345) in the last commit, does not hold")
-    assert len(said) == 2
+    assert said[2].startswith("turned: three: holds (None) in the last commit, not run")
+    assert len(said) == 3
 
 
 @pytest.mark.parametrize(
