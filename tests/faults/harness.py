@@ -33,6 +33,7 @@ from tests.pipeline.project import (
 )
 
 Begun = Callable[[Path], bool]
+LONGEST = 600.0  # seconds that a run may take, on a loaded machine, until nothing of it is alive
 Victim = Literal["stage", "worker", "dvc"]
 
 
@@ -93,11 +94,17 @@ class Reproduction:
 
     def until(self, begun: Begun) -> None:
         """Wait until the work has begun."""
-        while not begun(self.project):
-            assert self.dvc.poll() is None, (
-                f"{self.stage.name} ended before it could be disturbed:\n{self.said}"
-            )
+        assert self.reached(lambda: begun(self.project)), (
+            f"{self.stage.name} ended before it could be disturbed:\n{self.said}"
+        )
+
+    def reached(self, true: Callable[[], object]) -> bool:
+        """Wait until it is true, or DVC has ended; which of them."""
+        while self.dvc.poll() is None:
+            if true():
+                return True
             time.sleep(0.005)
+        return False
 
     def kill(self, victim: Victim) -> psutil.Process:
         """Kill one process, with SIGKILL."""
@@ -110,9 +117,11 @@ class Reproduction:
 
     def ended(self) -> str:
         """What was said in all, once DVC and all that it started have ended."""
-        self.dvc.wait()
-        while self.processes():
+        end = time.monotonic() + LONGEST
+        while alive := self.processes():
+            assert time.monotonic() < end, f"alive: {[process.cmdline() for process in alive]}"
             time.sleep(0.05)
+        self.dvc.wait()
         return self.said
 
 
@@ -185,13 +194,17 @@ def remove(path: Path) -> None:
 
 def assert_same(project: Path, undisturbed: Path, stage: Stage) -> None:
     """The stage made the same bytes in both, and DVC recorded the same."""
+    assert_same_bytes(project, undisturbed, stage)
+    assert recorded(project)["stages"][stage.name] == recorded(undisturbed)["stages"][stage.name]
+
+
+def assert_same_bytes(project: Path, undisturbed: Path, stage: Stage) -> None:
     paths = [out.path for out in stage.outs]
     made, wanted = contents(project, paths), contents(undisturbed, paths)
     assert sorted(made) == sorted(wanted)
     assert [name for name in wanted if made[name] != wanted[name]] == [], (
         "not the bytes of an undisturbed run"
     )
-    assert recorded(project)["stages"][stage.name] == recorded(undisturbed)["stages"][stage.name]
 
 
 def repeat(project: Path, undisturbed: Path, stage: Stage, **variables: str) -> str:

@@ -84,7 +84,7 @@ SAID = {
 @pytest.mark.parametrize("harm", SAID, ids=lambda harm: harm.__name__)
 @pytest.mark.parametrize("stage", different_stages(), ids=lambda stage: stage.name)
 def test_harmed_input_is_refused_on_one_line(harm: Harm, stage: Stage, tiny_pipeline, tmp_path):
-    [stage] = [one for one in tiny_pipeline.stages if one.name == stage.name]
+    stage = tiny_pipeline.stage(stage.name)
     folder = tmp_path / "alone"
     declared_files(stage, tiny_pipeline.folder, folder)
     harmed = harm(folder, tiny_pipeline.folder)

@@ -22,7 +22,7 @@ CASES += [(stage.name, 0.1) for stage in different_stages() if stage.verb == "tr
 def test_a_stage_that_cannot_write_says_so_and_leaves_no_part_of_an_out(
     name, share, tiny_pipeline, tmp_path
 ):
-    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
+    stage = tiny_pipeline.stage(name)
     folder = tmp_path / "alone"
     declared_files(stage, tiny_pipeline.folder, folder)
     given = contents(folder, ["."])

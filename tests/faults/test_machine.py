@@ -19,7 +19,7 @@ import pytest
 
 from lib.work.command import OutFile, OutFolder, run
 from lib.work.errors import WANTED, lacking
-from tests.faults.harness import Reproduction, assert_same, not_yet_run, repeat, scratch_holds
+from tests.faults.harness import Reproduction, not_yet_run, repeat, scratch_holds
 from tests.pipeline.project import ROOT, contents, different_stages
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives other errors")
@@ -214,9 +214,7 @@ def imports_packages(process):
 def test_ctrl_c_under_dvc_ends_a_stage_and_its_workers_within_five_seconds(
     begun, tiny_pipeline, tmp_path
 ):
-    [stage] = [
-        stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"
-    ]
+    stage = tiny_pipeline.stage("gradual_rank_flow")
     project = not_yet_run(tiny_pipeline.folder, tmp_path / "project", stage)
     with Reproduction(project, stage) as work:
         if begun == "works":
@@ -234,4 +232,3 @@ def test_ctrl_c_under_dvc_ends_a_stage_and_its_workers_within_five_seconds(
     if begun == "works":
         assert "error: interrupted; what is unfinished is removed" in said
     repeat(project, tiny_pipeline.folder, stage)
-    assert_same(project, tiny_pipeline.folder, stage)

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from lib.work import signals
-from tests.faults.harness import Reproduction, not_yet_run
 from tests.pipeline.project import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -132,28 +131,3 @@ def test_the_first_process_is_no_parent_unless_it_leads_our_group(group, adopts,
     monkeypatch.setattr(os, "getpgid", lambda pid: {1: group}[pid])
     monkeypatch.setattr(os, "getpgrp", lambda: 3)
     assert signals._adopts_orphans(1) is adopts
-
-
-def test_a_process_that_is_none_of_these_is_a_parent():
-    assert not signals._adopts_orphans(os.getpid())
-
-
-@pytest.mark.slow
-def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(
-    tiny_pipeline, tmp_path
-):
-    [stage] = [
-        stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"
-    ]
-    for moment in range(6):
-        project = not_yet_run(tiny_pipeline.folder, tmp_path / f"project-{moment}", stage)
-        shell = ("/bin/sh", "/bin/bash")[moment % 2]  # bash hands its process over, sh may not
-        with Reproduction(project, stage, SHELL=shell) as work:
-            work.until(lambda _, work=work: "Running stage" in work.said)
-            time.sleep(0.1 + 2.9 * moment / 5)
-            if not work.find("dvc"):
-                continue
-            work.kill("dvc")
-            assert until(lambda work=work: not work.processes(), 2), [
-                p.cmdline() for p in work.processes()
-            ]

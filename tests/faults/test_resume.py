@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lib.work.compute import available_cores
-from tests.faults.harness import keeps_cells
+from tests.faults.harness import assert_same_bytes, keeps_cells
 from tests.pipeline.alone import declared_files, run_loaded
-from tests.pipeline.project import contents, different_stages
+from tests.pipeline.project import different_stages
 
 NAMES = [stage.name for stage in different_stages() if keeps_cells(stage)]
 QUICK = "low_rank_sparse_adapt"
@@ -42,7 +42,7 @@ def finished(cells: Path) -> dict[Path, int]:
 
 @pytest.mark.parametrize("name", [QUICK, *SLOW])
 def test_a_killed_stage_computes_again_only_what_was_in_flight(name, tiny_pipeline, tmp_path):
-    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
+    stage = tiny_pipeline.stage(name)
     folder = tmp_path / "alone"
     cells = tmp_path / "scratch" / ".dvc" / "tmp" / "scratch"
     declared_files(stage, tiny_pipeline.folder, folder)
@@ -51,18 +51,14 @@ def test_a_killed_stage_computes_again_only_what_was_in_flight(name, tiny_pipeli
     before = finished(cells)
     begun = {cell for cell in cells.glob("*/*") if cell.is_dir()}
     in_flight = begun - {file.parent for file in before}
-    assert len(before) >= 1
+    assert before
     assert len(in_flight) <= available_cores()
     code, said = run_loaded(stage, folder, tmp_path / "scratch")
     assert code == 0, said
     after = finished(cells)
     assert {file: after.get(file) for file in before} == before, "computed again, or lost"
     assert in_flight <= {file.parent for file in after}
-    outs = [out.path for out in stage.outs]
-    made = contents(folder, outs)
-    wanted = contents(tiny_pipeline.folder, outs)
-    assert sorted(made) == sorted(wanted)
-    assert [file for file in wanted if made[file] != wanted[file]] == [], "not the same bytes"
+    assert_same_bytes(folder, tiny_pipeline.folder, stage)
 
 
 def test_every_family_has_such_stages():

@@ -27,8 +27,8 @@ from tests.faults.harness import (
     remove,
     scratch_holds,
 )
-from tests.pipeline.project import Stage, checkout, commit, duplicate, dvc, one_core, stages
-from tests.pipeline.tiny import make_tiny
+from tests.pipeline.project import ROOT, Stage, duplicate, stages
+from tests.pipeline.tiny import run_tiny
 from tools import unlock
 
 SCRATCH = Path(".dvc", "tmp", "scratch")
@@ -41,19 +41,15 @@ KILLS = {
     "Ctrl-C": ("all", signal.SIGINT),
 }
 OTHERS = ("bit flip in scratch", "bit flip in data", "DVC's file cut short", "two at once")
-LONGEST = 120.0  # seconds that a run may take, on a loaded machine, until nothing of it is alive
 
 Moment = Callable[[Reproduction, random.Random], bool]  # waits for it; whether it came
-
-
-class Lost(Exception):  # noqa: N818 (it is an outcome)
-    """What a fault has cost."""
 
 
 def main(faults: int = 60, seed: int = 0) -> None:
     """Print a line a fault, and the table."""
     with TemporaryDirectory() as folder:
-        undisturbed = made(Path(folder) / "undisturbed")
+        undisturbed = Path(folder) / "undisturbed"
+        run_tiny(undisturbed, *(stage.name for stage in disturbed(ROOT)))
         project = duplicate(undisturbed, Path(folder) / "project")
         found = []
         try:
@@ -70,16 +66,6 @@ def main(faults: int = 60, seed: int = 0) -> None:
         if said:
             print(f"lost: {kind}: {stage}: {said}")
     sys.exit(any(said for *_, said in found))
-
-
-def made(folder: Path) -> Path:
-    """The tiny pipeline up to the stages that are disturbed."""
-    checkout(folder)
-    make_tiny(folder)
-    commit(folder, "Tiny params")
-    with one_core():  # as the tests make it
-        dvc("repro", *(stage.name for stage in disturbed(folder)), at=folder)
-    return folder
 
 
 def disturbed(folder: Path) -> list[Stage]:
@@ -129,7 +115,7 @@ def forget(project: Path, stage: Stage, scratch: bool) -> None:
 
 
 def strike(undisturbed: Path, project: Path, kind: str, stage: Stage, draw: random.Random) -> bool:
-    """One fault, and the run after it; whether it struck. Raises `Lost`, or `AssertionError`."""
+    """One fault, and the run after it; whether it struck. Raises `AssertionError` for a loss."""
     struck = True
     if kind in KILLS:
         struck = kill(project, stage, *KILLS[kind], draw)
@@ -137,8 +123,8 @@ def strike(undisturbed: Path, project: Path, kind: str, stage: Stage, draw: rand
         with Reproduction(project, stage) as one:
             time.sleep(3 * draw.random())
             with Reproduction(project, stage) as other:
-                ended(one)
-                ended(other)
+                one.ended()
+                other.ended()
     elif kind == "bit flip in scratch":
         kill(project, stage, "all", signal.SIGKILL, draw, at_a_cell)
         struck = flip(draw, list((project / SCRATCH).glob("*/*/*")))
@@ -151,9 +137,8 @@ def strike(undisturbed: Path, project: Path, kind: str, stage: Stage, draw: rand
         return False
     unlock.main(project)
     with Reproduction(project, stage) as again:
-        said = ended(again)
-    if again.dvc.returncode:
-        raise Lost(f"the second run failed: {said[-300:]}")
+        said = again.ended()
+    assert not again.dvc.returncode, f"the second run failed: {said[-300:]}"
     assert_same(project, undisturbed, stage)
     return True
 
@@ -169,7 +154,7 @@ def kill(
     """Run the stage, and kill at a moment; whether there was something to kill."""
     with Reproduction(project, stage) as first:
         if not (moment or draw.choice(MOMENTS))(first, draw):
-            ended(first)
+            first.ended()
             return False
         found = first.processes() if victim == "all" else first.find(victim)[:1]  # pyright: ignore[reportArgumentType]
         for process in found:
@@ -177,34 +162,12 @@ def kill(
                 os.kill(process.pid, with_signal)
             except ProcessLookupError:
                 found = []
-        ended(first)
+        first.ended()
         return bool(found)
 
 
-def ended(reproduction: Reproduction) -> str:
-    """What was said, once DVC and all that it started have ended; raises `Lost` where that takes
-    longer than any run.
-    """
-    end = time.monotonic() + LONGEST
-    while alive := reproduction.processes():
-        if time.monotonic() > end:
-            raise Lost(f"these were alive: {[process.cmdline() for process in alive]}")
-        time.sleep(0.05)
-    reproduction.dvc.wait()
-    return reproduction.said
-
-
-def until(first: Reproduction, true: Callable[[], object]) -> bool:
-    """Wait until it is true, or the run has ended; which of them."""
-    while first.dvc.poll() is None:
-        if true():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def at_its_start(first: Reproduction, draw: random.Random) -> bool:
-    return until(first, lambda: first.find("stage"))
+    return first.reached(lambda: first.find("stage"))
 
 
 def at_a_cell(first: Reproduction, draw: random.Random) -> bool:
@@ -212,21 +175,21 @@ def at_a_cell(first: Reproduction, draw: random.Random) -> bool:
     pattern = "*/*/*.safetensors"
     before = len(list((first.project / SCRATCH).glob(pattern)))
     more = scratch_holds(pattern, before + draw.randint(1, 3))
-    return until(first, lambda: more(first.project))
+    return first.reached(lambda: more(first.project))
 
 
 def after_seconds(first: Reproduction, draw: random.Random) -> bool:
     end = time.monotonic() + draw.uniform(0, 4)
-    return at_its_start(first, draw) and until(first, lambda: time.monotonic() > end)
+    return at_its_start(first, draw) and first.reached(lambda: time.monotonic() > end)
 
 
 def as_it_works(first: Reproduction, draw: random.Random) -> bool:
     """When it has workers; on few cores, or with one cell, it never has."""
-    return until(first, lambda: first.find("worker"))
+    return first.reached(lambda: first.find("worker"))
 
 
 def as_dvc_saves(first: Reproduction, draw: random.Random) -> bool:
-    return at_its_start(first, draw) and until(first, lambda: not first.find("stage"))
+    return at_its_start(first, draw) and first.reached(lambda: not first.find("stage"))
 
 
 MOMENTS: list[Moment] = [at_its_start, at_a_cell, after_seconds, as_it_works, as_dvc_saves]

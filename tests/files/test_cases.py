@@ -138,11 +138,6 @@ def test_what_a_line_leaves_out_is_that_of_the_section_as_far_as_the_schema_know
     assert found == (Named("a", 7, (0.5, 0.25)), Named("b", 7, (1, 2)), Named("c", 7, ()))
 
 
-def test_a_line_of_its_own_value_is_checked_beside_what_it_shares(cases):
-    with pytest.raises(InputError, match=r"line 3, column width: wanted a number in \[1, 1e9\]"):
-        cases("name\twidth\na\t\nb\t0\n", Named, shared=SHARED)
-
-
 @dataclass(frozen=True)
 class Sown(Seeds):
     width: Count

@@ -17,16 +17,6 @@ def test_an_atomic_write_makes_its_folder_and_leaves_nothing_else(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    with atomic(path) as part:
-        part.write_text("half")
-        assert path.read_text() == "old"
-        part.write_text("new")
-    assert path.read_text() == "new"
-
-
 def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")

@@ -97,30 +97,12 @@ def test_weights_keep_their_bits_and_their_type(tmp_path, dtype):
     assert torch.equal(found, weight)
 
 
-def test_writing_a_run_empties_its_folder_first(folder):
-    (folder / "snapshot-0099.safetensors").write_text("old")
-    write_toy(folder)
-    assert sorted(path.name for path in folder.iterdir()) == FILES
-
-
 def test_a_run_whose_writer_failed_is_refused(tmp_path):
     with pytest.raises(ZeroDivisionError), write_run(tmp_path, "run", toy_layout()) as run:
         run.add(toy_weights(0), [{"step": 0}])
         raise ZeroDivisionError
     with pytest.raises(InputError, match=r"run: wanted a run \(no SHA256SUMS is there\)"):
         open_run(tmp_path / "run")
-
-
-def test_the_digests_are_those_of_sha256sum(folder):
-    before = (folder / "SHA256SUMS").read_text()
-    seal(folder)
-    assert (folder / "SHA256SUMS").read_text() == before
-
-
-def test_the_same_run_has_the_same_bytes(written, tmp_path):
-    write_toy(tmp_path / "again")
-    for path in written.iterdir():
-        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
 def test_the_order_of_names_means_nothing(written, tmp_path):
@@ -134,7 +116,7 @@ def test_the_order_of_names_means_nothing(written, tmp_path):
     assert (tmp_path / "turned" / name).read_bytes() == (written / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", ["SHA256SUMS", "snapshot-0001.safetensors", "steps.parquet"])
 def test_a_run_with_a_flipped_bit_is_refused(folder, name):
     data = (folder / name).read_bytes()
     step = 5 if name == "SHA256SUMS" else 61
@@ -147,10 +129,9 @@ def test_a_run_with_a_flipped_bit_is_refused(folder, name):
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
-@pytest.mark.parametrize("name", FILES)
-def test_a_run_with_a_truncated_file_is_refused(folder, name, kept):
-    data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data[: int(kept * len(data))])
+def test_a_run_with_truncated_digests_is_refused(folder, kept):
+    data = (folder / "SHA256SUMS").read_bytes()
+    (folder / "SHA256SUMS").write_bytes(data[: int(kept * len(data))])
     with pytest.raises(InputError, match=re.escape(str(folder))):
         read_all(folder)
 
@@ -163,21 +144,12 @@ def test_a_run_that_lacks_a_file_is_refused(folder, name):
         open_run(folder)
 
 
-@pytest.mark.parametrize("name", ["snapshot-0003.safetensors", "notes.txt"])
-def test_a_run_with_a_file_too_many_is_refused(folder, name):
-    shutil.copy(folder / "snapshot-0001.safetensors", folder / name)
-    with pytest.raises(InputError, match=f"no file that its SHA256SUMS does not list, got {name}"):
+def test_a_run_with_a_file_too_many_is_refused(folder):
+    (folder / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"no file that its SHA256SUMS does not list, got notes.t"):
         open_run(folder)
     seal(folder)
-    with pytest.raises(InputError, match=rf"wanted the files \['snapshot-0000.*got .*{name}"):
-        open_run(folder)
-
-
-def test_a_snapshot_without_its_row_is_refused(folder):
-    steps = pd.read_parquet(folder / "steps.parquet")
-    write_table(steps[steps["snapshot"] != 1], folder / "steps.parquet")
-    seal(folder)
-    with pytest.raises(InputError, match=r"wanted the files .* got "):
+    with pytest.raises(InputError, match=r"wanted the files \['snapshot-0000.*got .*notes.txt"):
         open_run(folder)
 
 
@@ -216,15 +188,11 @@ TENSOR = {"dtype": "F64", "shape": [2, 2], "data_offsets": [0, 32]}
     "foreign",
     [
         b"",
-        (2**64 - 1).to_bytes(8, "little") + b"{}",
-        save({"W": torch.ones(2, 2)}, metadata())[:40],
         headed(b"[" * 100_000),
         headed([TENSOR]),
         headed({"W": TENSOR, "__metadata__": metadata(matrices={"W": 3})}),
-        headed({"W": TENSOR | {"shape": 2}, "__metadata__": metadata()}),
         save({"W": torch.ones(2, 2)}),
         save({"W": torch.ones(2, 2)}, metadata(colour="blue")),
-        save({"W": torch.ones(2, 2)}, metadata(matrices={"W": ["col", "row"]})),
         save({"V": torch.ones(2, 2)}, metadata()),
         save({"W": torch.ones(2, 2, 2)}, metadata()),
     ],
@@ -233,9 +201,7 @@ def test_a_foreign_snapshot_is_refused_even_where_its_digest_fits(tmp_path, fore
     write_table(pd.DataFrame({"snapshot": [0], "step": [0]}), tmp_path / "steps.parquet")
     (tmp_path / "snapshot-0000.safetensors").write_bytes(foreign)
     seal(tmp_path)
-    with pytest.raises(
-        InputError, match=r"snapshot-0000\.safetensors: wanted |: wanted axes in the order"
-    ):
+    with pytest.raises(InputError, match=r"snapshot-0000\.safetensors: wanted "):
         read_all(tmp_path)
 
 
@@ -243,10 +209,7 @@ def test_a_foreign_snapshot_is_refused_even_where_its_digest_fits(tmp_path, fore
     "steps",
     [
         pd.DataFrame({"step": [0, 1, 10]}),
-        pd.DataFrame({"snapshot": ["a", "b", "c"]}),
         pd.DataFrame({"snapshot": [0.5, 1.0, 2.0]}),
-        pd.DataFrame({"snapshot": pd.array([0, 1, None], dtype="Int64")}),
-        pd.DataFrame({"snapshot": pd.array([], dtype="int64")}),
     ],
 )
 def test_a_foreign_table_of_steps_is_refused_even_where_its_digest_fits(folder, steps):
@@ -256,16 +219,7 @@ def test_a_foreign_table_of_steps_is_refused_even_where_its_digest_fits(folder, 
         open_run(folder)
 
 
-@pytest.mark.parametrize(
-    "axes",
-    [
-        ["col", "row"],
-        ["row"],
-        ["head", "seed", "row", "col"],
-        ["row", "row", "col"],
-        [],
-    ],
-)
+@pytest.mark.parametrize("axes", [["row"], ["head", "seed", "row", "col"]])
 def test_a_layout_with_other_axes_is_refused(axes):
     with pytest.raises(
         InputError, match=r"W: wanted axes in the order \('seed', 'layer', 'head', 'row', 'col'\)"
@@ -280,14 +234,9 @@ def test_a_product_of_other_than_two_known_matrices_is_refused(factors):
         Layout("toy", {"W_K": axes, "W_Q": axes}, {"W_KQ": factors})
 
 
-@pytest.mark.parametrize(
-    ("weights", "got"),
-    [({"V": (2, 4, 4)}, r"\['V', 'W_K', 'W_Q', 'bias'\]"), ({"W": (4, 4)}, r"\[4, 4\]")],
-)
-def test_weights_that_do_not_fit_the_layout_are_refused(tmp_path, weights, got):
-    others = {name: weight for name, weight in toy_weights(0).items() if name != "W"}
-    given = others | {name: torch.zeros(shape) for name, shape in weights.items()}
-    wanted = rf"wanted W with axes \['seed', 'row', 'col'\], got {got}"
+def test_weights_that_do_not_fit_the_layout_are_refused(tmp_path):
+    given = toy_weights(0) | {"W": torch.zeros(4, 4)}
+    wanted = r"wanted W with axes \['seed', 'row', 'col'\], got \[4, 4\]"
     with (
         pytest.raises(InputError, match=wanted),
         write_run(tmp_path, "run", toy_layout()) as run,
@@ -309,8 +258,6 @@ def test_a_folder_without_runs_is_refused(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=f"{name}: wanted a folder of runs, got none"):
         open_runs(tmp_path / name)
-    with pytest.raises(InputError, match=r"empty: wanted a run \(no SHA256SUMS is there\)"):
-        open_runs(tmp_path)
 
 
 def test_the_example_of_the_docs_reads_a_run(tmp_path, monkeypatch, capsys):

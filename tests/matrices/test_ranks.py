@@ -44,20 +44,6 @@ def test_ranks_are_those_computed_by_hand(sigma, stable, effective, numerical, e
     assert energy_rank(sigma, 0.99) == energy
 
 
-def test_ranks_of_a_stack_are_the_ranks_of_its_matrices():
-    sigma = np.broadcast_to(np.stack([of(1, 1, 1), of(4, 2, 1), of(0, 0, 0)]), (2, 3, 3))
-    functions = {
-        ranks.stable_rank: (),
-        ranks.effective_rank: (),
-        ranks.numerical_rank: (0.3,),
-        ranks.energy_rank: (0.9,),
-    }
-    for rank, arguments in functions.items():
-        found = rank(sigma, *arguments)
-        assert found.shape == (2, 3)
-        assert found[1].tolist() == [of_each(rank)(s, *arguments) for s in sigma[1]]
-
-
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 1.0])
 def test_the_energy_rank_is_the_least_whose_best_approximation_is_that_good(share):
     W = matrix(0, 9, 7)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from lib.files.files import InputError
-from lib.pages.claims import read_families, turned
+from lib.pages.claims import read_families
 
 CLAIM = {"statement": "It is so", "bar": "every in [1, 2]", "measure": "rank"}
 FAMILY = {
@@ -85,14 +85,3 @@ def test_a_name_is_that_of_one_claim(tmp_path):
     wanted = r"b.claims\.yaml, line 11: one: wanted another name, as .*a.claims\.yaml has it"
     with pytest.raises(InputError, match=wanted):
         read_families(files)
-
-
-def test_what_turned_is_said_with_both_numbers():
-    before = {"a": {"holds": True, "value": 1}, "b": {"holds": False, "value": 2}}
-    now = {
-        "a": {"holds": False, "value": 3, "figure": "a.svg"},
-        "b": {"holds": False, "value": 4, "figure": "b.svg"},
-        "new": {"holds": False, "value": 5, "figure": "c.svg"},
-    }
-    [line] = turned(now, before)
-    assert line == "turned: a: holds (1) in the last commit, does not hold (3) now: a.svg"

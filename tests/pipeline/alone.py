@@ -5,7 +5,6 @@ import os
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 import traceback
 import warnings
@@ -50,22 +49,6 @@ def declared_files(stage: Stage, project: Path, folder: Path) -> None:
         (folder / package / "__init__.py").touch()
     if stage.params:
         (folder / "params.yaml").write_text(yaml.safe_dump(declared_params(stage, project)))
-
-
-def run_alone(stage: Stage, folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
-    """Run a stage's command as DVC does, with scratch of its own: nothing is found there that
-    another run has done.
-    """
-    variables = environment(folder, DVC_ROOT=str(scratch), PYTHONDONTWRITEBYTECODE="1")
-    return subprocess.run(
-        stage.cmd,
-        shell=True,
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def run_loaded(

@@ -4,7 +4,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,58 +42,6 @@ def opened(page: Path, width: int = 1280, scheme: str = "light", beside: str = "
         url for url in asked if url != page.as_uri() and not url.startswith(("data:", *own))
     ] == []
     assert said == []
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An image, and the box that it fills."""
-
-    name: str  # what a screen reader says
-    left: float
-    right: float
-    height: float
-    drawn: float  # the lesser side of what it shows; zero where it did not load
-
-
-PICTURES = """all => {
-    const side = image => image.decode().then(
-        () => image.complete ? Math.min(image.naturalWidth, image.naturalHeight) : 0, () => 0);
-    return Promise.all(all.map(async e => {
-        const drawn = await side(e);
-        const {left, right, height} = e.getBoundingClientRect();
-        return {name: e.alt.trim(), left, right, height, drawn};
-    }));
-}"""
-
-
-def pictures(view: Any, selector: str) -> list[Picture]:
-    """The images of a page, each when it is loaded."""
-    return [Picture(**found) for found in view.eval_on_selector_all(selector, PICTURES)]
-
-
-def misdrawn(found: list[Picture], width: int) -> list[Picture]:
-    """Those without a name, without content, too flat to be seen, or not within the width of the
-    page.
-    """
-    return [
-        p
-        for p in found
-        if not p.name or p.drawn <= 0 or p.height < 50 or p.left < 0 or p.right > width
-    ]
-
-
-INKED = """all => all.map(image => {
-    const canvas = Object.assign(document.createElement("canvas"), {width: 400, height: 300});
-    const context = canvas.getContext("2d");
-    context.drawImage(image, 0, 0, 400, 300);
-    const data = context.getImageData(0, 0, 400, 300).data;
-    return new Set(Array.from({length: data.length / 4}, (_, i) => data.slice(4 * i, 4 * i + 4).join())).size;
-})"""
-
-
-def n_colours(view: Any, selector: str) -> list[int]:
-    """How many colours the pixels of each image have; one if it is blank."""
-    return view.eval_on_selector_all(selector, INKED)
 
 
 TEXTS = """() => {

@@ -38,7 +38,6 @@ class Out:
 
     path: str
     in_git: bool
-    persist: bool
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Stage:
     deps: tuple[str, ...]
     params: tuple[str, ...]  # dotted keys of params.yaml
     outs: tuple[Out, ...]
-    frozen: bool
 
     @property
     def modules(self) -> list[str]:
@@ -111,8 +109,7 @@ def _stage(stage: Any, project: Path) -> Stage:
         cmd=" && ".join(stage.cmd) if isinstance(stage.cmd, list) else stage.cmd,
         deps=tuple(path(dep) for dep in plain),
         params=tuple(key for dep in keys for key in dep.params),
-        outs=tuple(Out(path(out), not out.use_cache, bool(out.persist)) for out in stage.outs),
-        frozen=bool(stage.frozen),
+        outs=tuple(Out(path(out), not out.use_cache) for out in stage.outs),
     )
 
 

@@ -19,7 +19,6 @@ from tests.pipeline.project import (
     contents,
     duplicate,
     dvc,
-    followers,
     git,
     params_of,
     run,
@@ -86,29 +85,6 @@ def test_the_metrics_of_all_families_fit_a_screen():
     assert len(rows) <= 20
 
 
-@pytest.mark.parametrize("how", [[], ["--queue"]])
-def test_a_sweep_over_a_param_that_does_not_exist_is_refused(tiny_pipeline, how):
-    change = f"{TRAIN}s=3"
-    said = dvc("exp", "run", *how, "-S", change, at=tiny_pipeline.folder, fails=True)
-    assert "Key 'n_stepss' is not in struct" in said
-    assert stages_run(said) == []
-    assert git("status", "--porcelain", at=tiny_pipeline.folder) == ""
-
-
-@pytest.mark.slow
-def test_an_experiment_in_the_workspace_runs_only_what_its_param_changes(project, tiny_pipeline):
-    said = dvc("exp", "run", "--name", "here", "-S", f"{PLOT}=3", at=project)
-    [changed] = [
-        stage.name for stage in tiny_pipeline.stages if PLOT.rsplit(".", 1)[0] in stage.params
-    ]
-    assert {changed} <= set(stages_run(said)) <= followers({changed}, tiny_pipeline.stages)
-    assert value(project, PLOT) == 3
-    assert experiments(project, PLOT)["here"] == "3"
-    assert [
-        line for line in git("status", "--porcelain", at=project).splitlines() if line[:2] == "??"
-    ] == []
-
-
 @pytest.mark.slow
 def test_an_experiment_in_a_folder_of_its_own_trains_and_leaves_the_workspace_alone(
     project, tiny_pipeline
@@ -149,15 +125,6 @@ def test_a_sweep_of_few_init_scales_and_seeds_goes_to_its_end(project):
 
 
 @pytest.mark.slow
-def test_a_sweep_without_the_init_scales_that_are_cut_and_judged_says_so(project):
-    trained = f"{TRAIN.rpartition('.')[0]}.init_scales"
-    said = dvc("exp", "run", "-S", f"{trained}=[0.1]", at=project, fails=True)
-    assert re.search(
-        r"error: vision.\w+.?\w+.(init_scales|reference_scale): wanted .*0.1.*; got ", said
-    ), said
-
-
-@pytest.mark.slow
 def test_queued_experiments_run_one_after_the_other(project):
     dvc("exp", "run", "--queue", "-S", f"{PLOT}=1,2", at=project)
     assert len(queue(project)) == 2
@@ -170,15 +137,6 @@ def test_queued_experiments_run_one_after_the_other(project):
     said = run(PYTHON, "-m", "tools.sweep", PLOT, "vision/digits:test_accuracy", at=project)
     assert all(re.search(rf"│ {lines} +│", said) for lines in (1, 2)), said
     assert (project / "sweep.svg").read_text(encoding="utf-8").startswith("<?xml")
-    assert "wanted experiments with the param nothing" in run(
-        PYTHON,
-        "-m",
-        "tools.sweep",
-        "nothing",
-        "vision/digits:test_accuracy",
-        at=project,
-        fails=True,
-    )
 
 
 def queue(project: Path) -> list[str]:

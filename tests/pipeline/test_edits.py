@@ -46,10 +46,6 @@ def users(listed: dict[str, Stage], file: str) -> set[str]:
     return {name for name, stage in listed.items() if file in stage.deps}
 
 
-def test_nothing_reruns_in_a_clone_without_data(project):
-    assert would_run(project) == []
-
-
 def test_editing_a_figure_module_reruns_only_plots_and_what_follows(project, listed):
     file = "lib/pages/style.py"
     append(project / file, "# a wider line\n")

@@ -1,6 +1,4 @@
-"""The fetch stage: from an address, from a local folder, and, where they lie beside the repository,
-the real images.
-"""
+"""The fetch stage: from an address and, where they lie beside the repository, the real images."""
 
 import dataclasses
 import hashlib
@@ -15,7 +13,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
@@ -24,11 +21,7 @@ from lib.vision.cifar import OFFICIAL, Batch, read_cifar
 from stages.vision.fetch import main
 
 REBUILD = Path(__file__).parents[3] / "shared" / "data" / "rebuild_cifar.py"
-FILES = {
-    "data_batch_1": b"first" * 1000,
-    "data_batch_2": b"second" * 1000,
-    "test_batch": b"third" * 1000,
-}
+FILES = {"data_batch_1": b"first" * 1000, "test_batch": b"third" * 1000}
 
 
 def official(monkeypatch, **changes) -> None:
@@ -38,22 +31,21 @@ def official(monkeypatch, **changes) -> None:
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch) -> Path:
-    """A small CIFAR-10 as it lies on a server, beside what it unpacks to; the stage runs in a
-    folder of its own.
-    """
-    archive = tmp_path / "served" / OFFICIAL["cifar10"].archive
-    unpacked = archive.parent / OFFICIAL["cifar10"].folder
-    unpacked.mkdir(parents=True)
-    for name, content in {**FILES, "readme.html": b"<html>"}.items():
+    """A small CIFAR-10 as it lies on a server; the stage runs in a folder of its own."""
+    unpacked = tmp_path / OFFICIAL["cifar10"].folder
+    unpacked.mkdir()
+    for name, content in FILES.items():
         (unpacked / name).write_bytes(content)
+    archive = tmp_path / "served" / OFFICIAL["cifar10"].archive
+    archive.parent.mkdir()
     with tarfile.open(archive, "w:gz") as file:
         file.add(unpacked, unpacked.name)
     small = [Batch(n, 0, len(c), hashlib.md5(c).hexdigest()) for n, c in FILES.items()]
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     official(
         monkeypatch,
-        train=tuple(small[:2]),
-        test=tuple(small[2:]),
+        train=tuple(small[:1]),
+        test=tuple(small[1:]),
         sha256=digest,
         n_bytes=archive.stat().st_size,
     )
@@ -96,20 +88,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_official_files_come_from_an_address(address, monkeypatch):
-    official(monkeypatch, urls=(address,))
-    assert contents(fetch()) == FILES
-
-
-def test_the_archive_comes_over_the_network_once(address, monkeypatch):
-    official(monkeypatch, urls=(address,))
-    fetch()
-    official(monkeypatch, urls=("http://127.0.0.1:1/",))
-    assert contents(fetch()) == FILES
-
-
-def test_an_address_that_lacks_the_file_is_passed_over(address, monkeypatch):
+def test_the_archive_comes_once_from_the_first_address_that_has_it(address, monkeypatch):
     official(monkeypatch, urls=(f"{address}.not", address))
+    assert contents(fetch()) == FILES
+    official(monkeypatch, urls=("http://127.0.0.1:1/",))
     assert contents(fetch()) == FILES
 
 
@@ -124,21 +106,11 @@ def test_every_archive_has_addresses_a_digest_and_a_size(name):
     assert 1.6e8 < known.n_bytes < 1.8e8
 
 
-def test_a_local_file_that_is_not_the_official_one_is_refused_and_not_written(archive):
-    (archive.parent / "cifar-10-batches-py" / "data_batch_2").write_bytes(b"x" * 6000)
-    with pytest.raises(
-        InputError, match=r"data_batch_2: wanted the official data_batch_2 .* an altered file"
-    ):
-        fetch(source_folder=str(archive.parent))
-    assert not Path("data/official/data_batch_2").exists()
-
-
-def test_an_empty_local_folder_is_named_with_what_was_looked_for(archive, tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        InputError, match=r"holds cifar-10-batches-py/ or cifar-10-python.tar.gz, got .*empty"
-    ):
-        fetch(source_folder=str(tmp_path / "empty"))
+def test_an_empty_local_folder_is_named_with_what_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wanted = f"holds cifar-10-batches-py/ or cifar-10-python.tar.gz, got {tmp_path}"
+    with pytest.raises(InputError, match=wanted):
+        fetch(source_folder=str(tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -159,45 +131,23 @@ def real_folder(tmp_path_factory) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "mean", "deviation", "first_train", "first_test"),
+    ("name", "mean", "first_train", "first_test"),
     [
-        ("cifar10", [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], [6, 9, 9, 4], [3, 8, 8, 0]),
-        (
-            "cifar100",
-            [0.5071, 0.4865, 0.4409],
-            [0.2673, 0.2564, 0.2762],
-            [19, 29, 0, 11],
-            [49, 33, 72, 51],
-        ),
+        ("cifar10", [0.4914, 0.4822, 0.4465], [6, 9, 9, 4], [3, 8, 8, 0]),
+        ("cifar100", [0.5071, 0.4865, 0.4409], [19, 29, 0, 11], [49, 33, 72, 51]),
     ],
 )
 def test_the_real_images_are_fetched_and_read(
-    real_folder, tmp_path, monkeypatch, name, mean, deviation, first_train, first_test
+    real_folder, tmp_path, monkeypatch, name, mean, first_train, first_test
 ):
-    official = OFFICIAL[name]
     out = real_folder / "out" / name
-    params = {"source": name, "source_folder": str(real_folder)}
     monkeypatch.chdir(tmp_path)
+    params = {"source": name, "source_folder": str(real_folder)}
     Path("params.yaml").write_text(yaml.safe_dump({"fetch": params}))
     main("fetch", out)
-    assert {path.name for path in out.iterdir()} == {
-        batch.name for batch in official.train + official.test
-    }
-
     arrays = read_cifar(out, name)
-    train, test = arrays["train_images"], arrays["test_images"]
-    assert train.shape == (50_000, 3, 32, 32)
-    assert test.shape == (10_000, 3, 32, 32)
-    assert train.dtype == test.dtype == np.uint8
-    for part, n in (("train", 50_000), ("test", 10_000)):
-        counts = np.bincount(arrays[f"{part}_labels"]).tolist()
-        assert counts == [n // official.n_classes] * official.n_classes
+    assert len(arrays["test_images"]) == 10_000
     assert arrays["train_labels"][:4].tolist() == first_train
     assert arrays["test_labels"][:4].tolist() == first_test
-    values = np.arange(256) / 255
-    for channel in range(3):
-        shares = np.bincount(train[:, channel].ravel(), minlength=256) / (50_000 * 1024)
-        assert shares @ values == pytest.approx(mean[channel], abs=5e-5)
-        assert (shares @ values**2 - (shares @ values) ** 2) ** 0.5 == pytest.approx(
-            deviation[channel], abs=6e-5
-        )
+    means = arrays["train_images"].mean(axis=(0, 2, 3)) / 255
+    assert means == pytest.approx(mean, abs=5e-5)

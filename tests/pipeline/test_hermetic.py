@@ -2,12 +2,10 @@
 writes.
 """
 
-import dataclasses
-
 import pytest
 
-from tests.pipeline.alone import declared_files, run_alone, run_loaded
-from tests.pipeline.project import contents, different_stages
+from tests.pipeline.alone import declared_files, run_loaded
+from tests.pipeline.project import contents, different_stages, run
 
 NAMES = [stage.name for stage in different_stages()]
 
@@ -17,7 +15,7 @@ def test_a_stage_alone_makes_what_it_declares_and_the_same_bytes_as_in_the_pipel
     name, tiny_pipeline, tmp_path
 ):
     """It may use every core, and so has another number of worker processes than in the pipeline."""
-    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
+    stage = tiny_pipeline.stage(name)
     declared_files(stage, tiny_pipeline.folder, tmp_path / "alone")
     given = contents(tmp_path / "alone", ["."])
     code, said = run_loaded(stage, tmp_path / "alone", tmp_path / "scratch")
@@ -34,17 +32,6 @@ def test_a_stage_alone_makes_what_it_declares_and_the_same_bytes_as_in_the_pipel
 
 def test_a_stage_needs_no_code_but_what_it_declares(tiny_pipeline, tmp_path):
     """In a process of its own; that all stages declare what they import is seen in the sources."""
-    stage = next(stage for stage in tiny_pipeline.stages if stage.name == "gradual_rank_greedy")
+    stage = tiny_pipeline.stage("gradual_rank_greedy")
     declared_files(stage, tiny_pipeline.folder, tmp_path / "alone")
-    done = run_alone(stage, tmp_path / "alone", tmp_path / "scratch")
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_stage_without_the_params_that_it_reads_stops_before_any_work(tiny_pipeline, tmp_path):
-    stage = next(stage for stage in tiny_pipeline.stages if stage.params)
-    declared_files(dataclasses.replace(stage, params=()), tiny_pipeline.folder, tmp_path / "alone")
-    given = contents(tmp_path / "alone", ["."])
-    done = run_alone(stage, tmp_path / "alone", tmp_path / "scratch")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: params.yaml: wanted ")
-    assert contents(tmp_path / "alone", ["."]) == given
+    run("sh", "-c", stage.cmd, at=tmp_path / "alone", DVC_ROOT=str(tmp_path / "scratch"))

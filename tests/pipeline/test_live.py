@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.pipeline.alone import declared_files, run_loaded
-from tests.pipeline.project import contents, git
+from tests.pipeline.project import contents
 
 pytest.importorskip("dvclive", reason="DVCLive is not installed")
 
@@ -47,10 +47,6 @@ def test_the_live_curves_are_those_of_the_run(tiny_pipeline, train):
                 live, wanted, check_dtype=False, check_index_type=False, rtol=1e-12
             )
     assert curves == {}
-
-
-def test_git_does_not_see_them(tiny_pipeline):
-    assert git("status", "--porcelain", at=tiny_pipeline.folder) == ""
 
 
 def uninstall() -> None:

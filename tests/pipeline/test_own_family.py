@@ -9,7 +9,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.pipeline.project import PYTHON, ROOT, append, checkout, dvc, git, run, stages
-from tests.pipeline.test_imports import differences
 
 PAGE = ROOT / "docs" / "add_a_family.md"
 BLOCK = re.compile(r"^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -47,7 +46,9 @@ def project(tmp_path_factory) -> Path:
 def test_its_stages_depend_on_what_they_import(project):
     own = [stage for stage in stages(project) if "deep_linear" in stage.name]
     assert len(own) == 4
-    assert differences(own, project) == []
+    assert [
+        stage.name for stage in own if stage.module.replace(".", "/") + ".py" not in stage.code
+    ] == []
     changed = git("diff", "--unified=0", "dvc.yaml", at=project)
     taken = re.findall(r"^-(?!--) +(.*)", changed, re.MULTILINE)
     assert [line for line in taken if re.search("python|cmd|outs|params", line)] == []

@@ -4,7 +4,7 @@ writer makes of it.
 
 import difflib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +28,12 @@ def file(tmp_path) -> Path:
     return tmp_path / "params.yaml"
 
 
-def first_of_each_section(params: dict[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
-    """The dotted name and the value of the first plain key of every section, at any depth."""
-    plain = {key: value for key, value in params.items() if not isinstance(value, dict | list)}
-    if plain:
-        key = next(iter(plain))
-        yield ".".join([*above, key]), plain[key]
+def values(params: dict[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
+    """The dotted name of every value that is no section."""
     for key, value in params.items():
         if isinstance(value, dict):
-            yield from first_of_each_section(value, *above, key)
-
-
-def lists(params: dict[str, Any], *above: str) -> Iterator[tuple[str, list[Any]]]:
-    """The dotted name and the value of every list."""
-    for key, value in params.items():
-        if isinstance(value, dict):
-            yield from lists(value, *above, key)
-        elif isinstance(value, list):
+            yield from values(value, *above, key)
+        else:
             yield ".".join([*above, key]), value
 
 
@@ -72,13 +61,19 @@ def changed(before: str, after: str) -> tuple[list[str], list[str]]:
     ]
 
 
+def last_keys(names: Iterable[str]) -> list[str]:
+    return [name.split(".")[-1] for name in names]
+
+
 def comments(text: str) -> list[str]:
     return [line[line.index("#") :] for line in text.splitlines() if "#" in line]
 
 
 PARAMS = load_yaml(ROOT / "params.yaml")
-SECTIONS = dict(first_of_each_section(PARAMS))
-LISTS = dict(lists(PARAMS))
+VALUES = dict(values(PARAMS))
+LISTS = {name: value for name, value in VALUES.items() if isinstance(value, list)}
+PLAIN = [name for name in VALUES if name not in LISTS]
+FIRST = {name.rpartition(".")[0]: name for name in reversed(PLAIN)}.values()
 
 
 def test_dvc_writes_the_file_as_it_stands(file):
@@ -93,29 +88,29 @@ def test_the_file_can_be_read_from_top_to_bottom():
 
 
 def test_an_override_changes_one_line_in_any_section(file):
-    """The first plain key of every section, one after another."""
-    for name, value in SECTIONS.items():
-        before = file.read_text()
-        apply_overrides(file, [f"{name}={other(value)}"])
-        went, came = changed(before, file.read_text())
-        key = name.split(".")[-1]
-        assert [line.strip().split(":")[0] for line in (*went, *came)] == [key, key], name
-        assert comments(before) == comments(file.read_text()), name
+    """The first plain key of every section."""
+    before = file.read_text()
+    apply_overrides(file, [f"{name}={other(VALUES[name])}" for name in FIRST])
+    for lines in changed(before, file.read_text()):
+        assert [line.strip().split(":")[0] for line in lines] == last_keys(
+            sorted(FIRST, key=PLAIN.index)
+        )
+    assert comments(before) == comments(file.read_text())
 
 
 def test_an_override_of_a_list_changes_its_items_alone(file):
     """To its first, then to none: a comment behind the key would make this file unreadable."""
-    for name, [first, *rest] in LISTS.items():
-        before = file.read_text()
-        apply_overrides(file, [f"{name}=[{first}]"])
-        went, came = changed(before, file.read_text())
-        assert (len(went), came) == (len(rest), []), name
-        apply_overrides(file, [f"{name}=[]"])
-        went, came = changed(before, file.read_text())
-        assert [line.split(":")[0].strip() for line in came] == [name.split(".")[-1]]
-        assert len(went) == len(came) + 1 + len(rest), name
-        assert comments(before) == comments(file.read_text()), name
-    assert nodes(load_yaml(file)) == nodes(PARAMS) - sum(map(len, LISTS.values()))
+    before = file.read_text()
+    apply_overrides(file, [f"{name}=[{first}]" for name, [first, *_] in LISTS.items()])
+    went, came = changed(before, file.read_text())
+    assert (len(went), came) == (sum(len(value) - 1 for value in LISTS.values()), [])
+    shortened = file.read_text()
+    apply_overrides(file, [f"{name}=[]" for name in LISTS])
+    went, came = changed(shortened, file.read_text())
+    assert [line.strip() for line in came] == [f"{key}: []" for key in last_keys(LISTS)]
+    assert len(went) == 2 * len(LISTS)
+    assert comments(before) == comments(file.read_text())
+    assert dict(values(load_yaml(file))) == VALUES | {name: [] for name in LISTS}
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,6 @@ def figures() -> set[str]:
     return drawn | named
 
 
-def test_every_item_and_claim_stands_once(text):
-    items = re.findall(r'<details class="item" id="([^"]+)">', text)
-    assert items == list(committed("items"))
-    rows = re.findall(r'<tr id="([^"]+)" data-holds="(\w+)">', text)
-    assert dict(rows) == {name: str(one["holds"]) for name, one in committed("claims").items()}
-    assert len(rows) == len(dict(rows))
-
-
 def test_every_figure_is_shown_with_its_caption(text):
     shown = {path: html.unescape(caption) for _, caption, path in SHOWN.findall(text)}
     assert set(shown) == figures()

@@ -5,6 +5,7 @@ and stays clean.
 import ast
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from tests.pipeline.project import (
     TRAINS,
     checkout,
     contents,
-    dvc,
     git,
     run,
     stages,
@@ -39,11 +39,6 @@ def fresh(tmp_path_factory) -> Path:
     return checkout(tmp_path_factory.mktemp("fresh") / "project")
 
 
-def test_dvc_reads_the_pipeline_and_lists_every_stage(fresh):
-    listed = dvc("stage", "list", "--fail", "--name-only", at=fresh).split()
-    assert listed == [stage.name for stage in stages()]
-
-
 def test_every_stage_says_what_it_does():
     assert [stage.name for stage in stages() if not (stage.desc or "").strip()] == []
 
@@ -57,9 +52,8 @@ def test_dvc_sends_no_analytics_and_does_not_look_for_updates():
 
 
 def test_nothing_is_frozen_or_survives_from_one_run_to_the_next():
-    assert [
-        stage.name for stage in stages() if stage.frozen or any(out.persist for out in stage.outs)
-    ] == []
+    text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
+    assert re.findall(r"\b(?:frozen|persist):", text) == []
 
 
 def test_a_stage_that_trains_has_only_cached_outs():
@@ -144,11 +138,6 @@ def test_after_a_run_git_sees_changes_of_outs_and_of_nothing_else(tiny_pipeline)
     assert others == [], "a .gitignore that was not committed, or a file that no stage declares"
 
 
-def test_a_second_run_finds_all_up_to_date(tiny_pipeline):
-    assert "Data and pipelines are up to date." in dvc("repro", at=tiny_pipeline.folder)
-    assert git("status", "--porcelain", at=tiny_pipeline.folder) == ""
-
-
 def within(name: str, outs: list[str]) -> bool:
     return any(name == out or name.startswith(out + "/") for out in outs)
 
@@ -156,6 +145,7 @@ def within(name: str, outs: list[str]) -> bool:
 def test_every_stage_that_reads_seeds_reads_from_where_they_count():
     """`seeds_from` shifts all seeds; a stage that draws without it would keep its own."""
 
+    @cache
     def reads_seeds(file: str) -> bool:
         imports = [
             node

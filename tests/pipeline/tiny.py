@@ -158,6 +158,10 @@ class TinyPipeline:
     def stages(self) -> tuple[Stage, ...]:
         return stages(self.folder)
 
+    def stage(self, name: str) -> Stage:
+        [found] = [stage for stage in self.stages if stage.name == name]
+        return found
+
 
 def tiny_pipeline(folder: Path) -> TinyPipeline:
     """Run the pipeline on tiny params, once for every folder: another process waits for it."""
@@ -168,14 +172,14 @@ def tiny_pipeline(folder: Path) -> TinyPipeline:
     return TinyPipeline(folder, **json.loads(said.read_text(encoding="utf-8")))
 
 
-def run_tiny(folder: Path) -> dict[str, str]:
-    """Make the three commits; what DVC and git said."""
+def run_tiny(folder: Path, *names: str) -> dict[str, str]:
+    """Make the three commits, with all stages or those of these names; what DVC and git said."""
     checkout(folder)
     make_tiny(folder)
     commit(folder, "Tiny params")
     # starting processes costs more than such work; each stage alone is then run on all cores
     with one_core():
-        said = dvc("repro", at=folder)
+        said = dvc("repro", *names, at=folder)
     status = git("status", "--porcelain", "--untracked-files=all", at=folder)
     commit(folder, "What dvc repro makes of them")
     return {"said": said, "status": status}

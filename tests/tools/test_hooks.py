@@ -1,6 +1,5 @@
 """The hooks for pre-commit are parsed, run what is in .venv, and need no other repository."""
 
-import re
 import shlex
 import subprocess
 from importlib.util import find_spec
@@ -28,18 +27,3 @@ def test_the_hooks_come_from_this_repository_and_run_what_is_installed():
             assert Path(program).name in (ROOT / "requirements.txt").read_text(encoding="utf-8")
             command = [Path(program).name, *arguments, "--help"]
             subprocess.run(command, check=True, capture_output=True)
-
-
-def test_the_hook_of_deps_runs_where_an_import_or_dvc_yaml_changes_and_nowhere_else():
-    [deps] = [hook for hook in HOOKS if hook["id"] == "deps"]
-    assert deps["pass_filenames"] is False
-    assert deps["entry"].endswith("python -m tools.deps")
-    for name in ("dvc.yaml", "lib/files/params.py", "stages/vision/train.py", "stages/claims.py"):
-        assert re.search(deps["files"], name), name
-    for name in (
-        "benchmarks/dvc.yaml",
-        "tests/files/test_params.py",
-        "params.yaml",
-        "lib/pages/page.css",
-    ):
-        assert not re.search(deps["files"], name), name

@@ -61,33 +61,26 @@ def test_what_is_wrong_is_said_by_its_name(folder, line):
         run(**yaml.load(given, yaml.BaseLoader))
 
 
-def windows(n=32):
-    return torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).long().view(-1, 16)[:n]
-
-
-SAMPLES = "TEXT: wanted samples of which GPT2LMHead"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (lambda: {"input_ids": windows().double()}, SAMPLES),
-        (lambda: {"pixel_values": torch.zeros(32, 3, 8, 8)}, SAMPLES),
-        (lambda: {"input_ids": windows(), "labels": torch.zeros(32).long()}, SAMPLES),
-        (lambda: {"input_ids": windows().repeat(1, 65)}, SAMPLES),
         (
-            lambda: {"input_ids": windows(), "labels": torch.full((32, 16), -100)},
+            {"pixel_values": torch.zeros(32, 3, 8, 8)},
+            "TEXT: wanted samples of which GPT2LMHead",
+        ),
+        (
+            {"input_ids": torch.zeros(32, 16).long(), "labels": torch.full((32, 16), -100)},
             "TEXT: wanted a label that counts in every batch, got -100 alone",
         ),
         (
-            lambda: {"input_ids": torch.randint(128, 256, (32, 16))},
+            {"input_ids": torch.randint(128, 256, (32, 16))},
             "TEXT: wanted a text on which the tuned linear layers lower the loss",
         ),
     ],
-    ids=["floats", "images", "classes", "positions", "ignored", "no gain"],
+    ids=["images", "ignored", "no gain"],
 )
 def test_a_text_that_is_none_of_the_model_is_refused(folder, text, message):
-    save_file(text(), "text.safetensors")
+    save_file(text, "text.safetensors")
     with pytest.raises(InputError, match=message):
         run("text.safetensors")
     assert not Path("out").exists()
@@ -124,7 +117,6 @@ def test_modules_that_share_a_tensor_are_refused(folder):
     ("out", "message"),
     [
         ("base", "OUT: wanted a folder of its own, got that of a checkpoint, base"),
-        ("runs", "OUT: wanted a folder of its own, got that of a checkpoint, runs"),
         ("runs/step-1", "OUT: wanted a folder of its own, got that of a checkpoint, runs/step-1"),
         ("other", "OUT: wanted a folder of its own, got one that holds a model, other"),
         ("old", "OUT: wanted a new folder or that of .*, got old of one that is not named"),

@@ -111,10 +111,9 @@ def test_a_run_ends_with_the_answers_what_turned_and_where_to_look(project):
         "Open report.html (or: make report); answers are in metrics/items.json, figures in plots/.",
     ]
     kept = json.loads((project / ".dvc" / "tmp" / "stage_times.json").read_text())
-    of_each = ["busy", "cpu_s"]
     assert {name: sorted(took) for name, took in kept.items()} == {
-        "a_train@x": of_each,
-        "plot": of_each,
+        "a_train@x": ["busy", "cpu_s"],
+        "plot": ["busy", "cpu_s"],
     }
 
 

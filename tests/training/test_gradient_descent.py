@@ -25,20 +25,6 @@ def test_descent_on_a_parabola_is_geometric():
     assert start["w"].tolist() == [1, 2]
 
 
-def test_it_is_torchs_sgd():
-    g = torch.Generator().manual_seed(0)
-    batches = [(torch.randn(3, generator=g),) for _ in range(6)]
-    w = torch.zeros(3, requires_grad=True)
-    rule = torch.optim.SGD([w], lr=0.3)
-    for step, batch in zip(
-        gradient_descent(parabola, {"w": torch.zeros(3)}, 0.3, batches), batches, strict=True
-    ):
-        rule.zero_grad()
-        parabola({"w": w}, *batch)[0].backward()
-        rule.step()
-        torch.testing.assert_close(step.after["w"], w.detach())
-
-
 def test_every_matrix_that_is_named_moves_at_its_own_rate_without_end():
     start = {name: torch.tensor([2.0, 1.0], dtype=torch.float64) for name in "UVW"}
 
