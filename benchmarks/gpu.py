@@ -25,12 +25,13 @@ from lib.files.tables import write_json
 from lib.training.devices import generator, matmul_rate, use_device
 from lib.training.sgd import State, sgd
 from lib.training.stacked import Losses
-from lib.vision.images import Images, channel_statistics, read_images, standardise
+from lib.vision.datasets import dataset_file
+from lib.vision.images import Images, read_images, standardise
 from lib.vision.variants import Variant
 from lib.vision.vit import ViT, forward_flops, training_loss
 from lib.work.command import run
 from lib.work.compute import available_cores
-from stages.vision.train import Train, feed
+from stages.vision.train import Train, Training, feed
 
 WARM_UP = 5  # steps, which compile and fill caches
 MOST_WORKERS = 14
@@ -111,16 +112,14 @@ def ours(
     params: Train, images: Images, weights: dict[str, Tensor], device: torch.device
 ) -> Iterator[State]:
     """The states of the training as the stage runs it."""
-    statistics = [s.to(device) for s in channel_statistics(images.train_images)]
-    x = images.train_images.to(device)
-    y = images.train_labels.to(device)
+    statistics = [s.to(device) for s in images.statistics()]
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return training_loss(weights, standardise(x, *statistics), y, params.precision)
 
     wrap: list[Callable] = [torch.compile] if params.compile else []
     start = State(0, {name: w.to(device) for name, w in weights.items()})
-    batches = feed(x, y, params, Variant(1.0), 0, 0)
+    batches = feed(images.on(device), params, Training(Variant(1.0), 0), 0)
     yield from sgd(
         Losses(loss, 1, device, *wrap),
         start,
@@ -225,7 +224,7 @@ def plain(params: Train, images: Images, device: torch.device) -> Iterator[float
 
 
 def main(section: str, images: Path, out: Path, seconds: float = 20.0) -> None:
-    found = measured(read_params(section, Train), read_images(images), seconds)
+    found = measured(read_params(section, Train), read_images(dataset_file(images)), seconds)
     for name, rate in found["images_per_second"].items():
         print(
             f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % "

@@ -105,11 +105,11 @@ FAMILIES = (
         "d_model",
         (32, 64, 128),
         2,
-        "stages.vision.train vision.digits.train controls.tsv images.safetensors runs",
+        "stages.vision.train vision.digits.train controls.tsv images runs",
         "runs",
         (
             "stages.vision.fetch vision.digits.data official",
-            "stages.vision.generate vision.digits.data official images.safetensors",
+            "stages.vision.generate vision.digits.data official images",
         ),
         params={
             "vision.digits.train": {

@@ -349,15 +349,15 @@ class Work:
 
     def images(self, step: Step) -> int:
         """Fetch and make the data set where it is not there; the number of its training images."""
-        from lib.vision.images import read_images
+        from lib.vision.datasets import dataset_file, read_dataset
 
-        dataset = f"data/vision/{step.dataset}/images.safetensors"
+        dataset = f"data/vision/{step.dataset}/images"
         official = f"data/vision/{step.dataset}/official"
         if not (self.folder / dataset).exists():
             data = f"vision.{step.dataset}.data"
             self._run(step, ["stages.vision.fetch", data, official])
             self._run(step, ["stages.vision.generate", data, official, dataset])
-        return len(read_images(self.folder / dataset).train_labels)
+        return read_dataset(dataset_file(self.folder / dataset)).n_train
 
     def speed(self, step: Step) -> dict[str, Any]:
         """The measured rates, once for a machine."""
@@ -370,7 +370,7 @@ class Work:
             seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
             arguments = [
                 f"vision.{step.dataset}.train",
-                f"data/vision/{step.dataset}/images.safetensors",
+                f"data/vision/{step.dataset}/images",
                 "speed.json",
             ]
             self._run(step, ["benchmarks.gpu", *arguments, "--seconds", f"{seconds:g}"])
@@ -412,7 +412,7 @@ class Work:
         data = f"data/vision/{step.dataset}"
         metrics = f"metrics/vision/{step.dataset}"
         plots = f"plots/vision/{step.dataset}"
-        images = f"{data}/images.safetensors"
+        images = f"{data}/images"
         runs = f"{data}/runs"
         spectra = f"{data}/spectra.parquet"
         cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]

@@ -17,7 +17,7 @@ import torch
 from lib.files.files import InputError, clear, file_name
 from lib.files.params import load_yaml
 from lib.files.tables import write_json
-from lib.vision.images import read_images
+from lib.vision.datasets import dataset_file, read_dataset
 from lib.work.command import run
 
 PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
@@ -47,8 +47,8 @@ def main(dataset: str, command: str, hours: float) -> None:
     section = with_shared(sections[dataset], sections)
     # Where this machine has the files says nothing: they are verified.
     section["data"].pop("source_folder", None)
-    images = read_images(Path("data") / "vision" / dataset / "images.safetensors")
-    n_images = len(images.train_labels)
+    images = read_dataset(dataset_file(Path("data") / "vision" / dataset / "images"))
+    n_images = images.n_train
     keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
 
 

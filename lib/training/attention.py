@@ -4,6 +4,8 @@ Per head, W_Q, W_K, W_V and W_O are d_model × d_head. A head reads and writes o
 products W_KQ = W_K W_Qᵀ and W_VO = W_V W_Oᵀ, both d_model × d_model and of rank at most d_head.
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -39,16 +41,23 @@ def attention(
     W_K: Float[Tensor, "head d_model d_head"],
     W_V: Float[Tensor, "head d_model d_head"],
     W_O: Float[Tensor, "head d_model d_head"],
+    biases: Sequence[Tensor] = (),
     *,
     fused: bool = True,
 ) -> Float[Tensor, "batch query d_model"]:
-    r"""Multi-head attention without biases (Vaswani et al. 2017).
+    r"""Multi-head attention (Vaswani et al. 2017).
 
     The sum over heads of $\mathrm{softmax}(X_q W_Q W_K^\top X^\top / \sqrt{d_\mathrm{head}}) \, X
-    W_V W_O^\top$.
+    W_V W_O^\top$. With `biases`, b_Q, b_K and b_V [head, d_head] are added to the projections of
+    every token, and b_O [d_model] to the sum.
     """
-    Z = attend(project(X_query, W_Q), project(X, W_K), project(X, W_V), fused=fused)
-    return Z.transpose(1, 2).flatten(2) @ merge_heads(W_O).T
+    projected = [project(X_query, W_Q), project(X, W_K), project(X, W_V)]
+    *inner, outer = biases or [None]
+    if inner:
+        projected = [Y + b[:, None] for Y, b in zip(projected, inner, strict=True)]
+    Z = attend(*projected, fused=fused)
+    summed = Z.transpose(1, 2).flatten(2) @ merge_heads(W_O).T
+    return summed if outer is None else summed + outer
 
 
 def attend(

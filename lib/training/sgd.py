@@ -61,13 +61,15 @@ class State:
         return cls(step, weights, moments, tensors["loss"].to(device))
 
 
-def warmup_cosine(step: int, warmup_steps: int, n_steps: int) -> float:
+def warmup_cosine(step: int, warmup_steps: int, n_steps: int, n_cycles: int = 1) -> float:
     """Factor on the learning rate for the update after `step` updates: linear warm-up, then half a
-    cosine to zero.
+    cosine to zero, `n_cycles` times (Loshchilov & Hutter 2017, without growing cycles).
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
-    return (1 + math.cos(math.pi * (step - warmup_steps) / max(1, n_steps - warmup_steps))) / 2
+    done = (step - warmup_steps) / max(1, n_steps - warmup_steps)
+    phase = done if n_cycles == 1 or step == n_steps else n_cycles * done % 1
+    return (1 + math.cos(math.pi * phase)) / 2
 
 
 MOST_SAVED = 1_000_000  # snapshots of a training
@@ -95,6 +97,7 @@ def sgd(
     optimizer: Optimizer,
     learning_rate: float,
     warmup_steps: int,
+    n_cycles: int = 1,
     weight_decay: float = 0.0,
     matrices: Mapping[str, int] | None = None,
 ) -> Iterator[State]:
@@ -124,9 +127,8 @@ def sgd(
         value = loss(weights, *batch)
         value.backward()
         with torch.no_grad():
-            update(
-                weights, moments, learning_rate * warmup_cosine(state.step, warmup_steps, n_steps)
-            )
+            factor = warmup_cosine(state.step, warmup_steps, n_steps, n_cycles)
+            update(weights, moments, learning_rate * factor)
         for weight in weights.values():
             weight.grad = None
         state.step += 1

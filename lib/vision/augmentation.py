@@ -9,6 +9,7 @@ Pillow's order: each device gives the same bits.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Int, Shaped, UInt8
@@ -39,19 +40,28 @@ class RandAugment:
             raise ValueError(f"magnitude: wanted 0..{MAX_MAGNITUDE}, got {self.magnitude}")
 
 
+@dataclass(frozen=True)
+class Augmentation:
+    """How training images are changed, every time that they are seen."""
+
+    crop: Literal["none", "crop_flip", "resized_crop_flip"] = "none"
+    randaugment: RandAugment | None = None
+
+
 def augmented(
     draw: Callable[[str, int], torch.Generator],
-    cropped: bool,
-    changed: RandAugment | None,
+    how: Augmentation,
     images: UInt8[Tensor, "n channel height width"],
     epoch: int,
 ) -> UInt8[Tensor, "n channel height width"]:
     """The images of an epoch: each shifted by up to an eighth of its width and perhaps mirrored;
     then RandAugment.
     """
-    if cropped:
+    if how.crop == "crop_flip":
         images = crop_and_flip(images, images.shape[-1] // 8, draw("crop and flip", epoch))
-    return images if changed is None else randaugment(images, changed, draw("randaugment", epoch))
+    if how.randaugment is None:
+        return images
+    return randaugment(images, how.randaugment, draw("randaugment", epoch))
 
 
 def crop_and_flip(

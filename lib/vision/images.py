@@ -2,13 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+
+from lib.vision.augmentation import Augmentation, augmented
+
+SCORED = 1000  # test images that are scored together
+Batches = Iterator[tuple[UInt8[Tensor, "batch channel height width"], Int[Tensor, " batch"]]]
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,8 @@ class Images:
     train_labels: Int[Tensor, " train"]
     test_images: UInt8[Tensor, "test channel height width"]
     test_labels: Int[Tensor, " test"]
+
+    crops: ClassVar = ("none", "crop_flip")  # how they may be cropped in training
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> "Images":
@@ -54,6 +63,48 @@ class Images:
     def n_classes(self) -> int:
         """The number of classes."""
         return int(max(self.train_labels.max(), self.test_labels.max())) + 1
+
+    @property
+    def n_train(self) -> int:
+        """The number of training images."""
+        return len(self.train_labels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of an image."""
+        return tuple(self.train_images.shape[1:])
+
+    def on(self, device: torch.device) -> "Images":
+        """The same images on a device."""
+        return Images(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+
+    def statistics(self) -> tuple[Float[Tensor, " channel"], Float[Tensor, " channel"]]:
+        """Mean and standard deviation of each channel of the training images."""
+        return channel_statistics(self.train_images)
+
+    def feed(
+        self,
+        draw: Callable[..., torch.Generator],
+        batch_size: int,
+        how: Augmentation,
+        permute: bool,
+        start: int,
+    ) -> Batches:
+        """The batches of a training from a step on, on the images' device, without end.
+
+        `draw` gives a generator for each named purpose; with `permute` labels are in random order.
+        """
+        labels = self.train_labels
+        if permute:
+            labels = permuted(labels, draw("permuted labels"))
+        changed = partial(augmented, draw, how)
+        return batches(self.train_images, labels, batch_size, changed, draw, start)
+
+    def tests(self, n_images: int | None = None) -> Batches:
+        """The first `n_images` of the test images, or all, in batches."""
+        images = self.test_images[:n_images].split(SCORED)
+        labels = self.test_labels[:n_images].split(SCORED)
+        return zip(images, labels, strict=True)
 
 
 def read_images(path: Path) -> Images:
@@ -103,7 +154,7 @@ def batches(
     augment: Callable[[Tensor, int], Tensor],
     generator: Callable[[str, int], torch.Generator],
     start: int = 0,
-) -> Iterator[tuple[UInt8[Tensor, "batch channel height width"], Int[Tensor, " batch"]]]:
+) -> Batches:
     """Minibatches from step `start` on, without end; each epoch is shuffled anew, the incomplete
     batch left out.
 

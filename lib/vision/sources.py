@@ -1,29 +1,65 @@
-"""Which official images a data set is made of: what a section `data` of params.yaml says."""
+"""What a data set is made of: what a section `data` of params.yaml says."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
-from lib.files.params import Interval, Seed
+from lib.files.params import Interval, Seed, read_params
 
 
 @dataclass(frozen=True)
-class Source:
-    """The digits come with scikit-learn and are split here; CIFAR has an official split.
+class Digits:
+    """The digits that come with scikit-learn; they have no official split and are split here."""
 
-    `source_folder` holds CIFAR's official files or their archive; without it the archive is
-    downloaded.
-    """
-
-    source: Literal["digits", "cifar10", "cifar100"]
+    source: Literal["digits"]
     # Of 1797 digits: so each part has an image of every class.
-    n_test: Annotated[int, Interval("[10, 1787]")] | None = None
-    seed: Seed | None = None
+    n_test: Annotated[int, Interval("[10, 1787]")]
+    seed: Seed
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """CIFAR's official files, downloaded or from the folder that holds them or their archive."""
+
+    source: Literal["cifar10", "cifar100"]
     source_folder: str | None = None
 
-    def __post_init__(self) -> None:
-        of_digits = self.source == "digits"
-        if of_digits == (self.n_test is None) or of_digits == (self.seed is None):
-            why = "which have no official split, and for no other"
-            raise ValueError(f"wanted n_test and seed for the digits, {why}")
-        if of_digits and self.source_folder is not None:
-            raise ValueError("source_folder: the digits come with scikit-learn, wanted none")
+
+@dataclass(frozen=True)
+class OwnImages:
+    """A folder of image files, a folder for each class: all together, or in `train` and `val`.
+
+    Kept as `pixels`, squares of `size` pixels that fit into memory, or as the `jpegs` themselves,
+    which are decoded and cropped to that size anew for every batch. A square is the middle of a
+    picture, of `centre` times its shorter side. Where the folder has no parts
+    of its own, `test_share` of every class, drawn from the seed, are test images.
+    """
+
+    source: Literal["folder"]
+    source_folder: str
+    kept: Literal["pixels", "jpegs"]
+    size: Annotated[int, Interval("[4, 1024]")]
+    centre: Annotated[float, Interval("(0, 1]")]
+    broken: Literal["refuse", "skip"]
+    test_share: Annotated[float, Interval("(0, 1)")]
+    seed: Seed
+
+
+@dataclass(frozen=True)
+class _Named:
+    source: Literal["digits", "cifar10", "cifar100", "folder"]
+
+
+KINDS = {"digits": Digits, "cifar10": Cifar, "cifar100": Cifar, "folder": OwnImages}
+
+
+def read_source(section: str) -> Digits | Cifar | OwnImages:
+    """The source that a section of params.yaml names; raises `InputError` for other keys."""
+    named = read_params(section, _Named, part=True)
+    return read_params(section, KINDS[named.source])
+
+
+def given_folder(text: str) -> Path:
+    """The folder that a `source_folder` names, counted from the project's root."""
+    return Path(os.environ.get("DVC_ROOT", "."), Path(text).expanduser())

@@ -2,11 +2,12 @@
 
 Pre-norm blocks, GELU, a class token, learned positions, no dropout (Dosovitskiy et al. 2021). The
 weights are a dict of tensors with the layers stacked, attention cut per head in the papers' row
-convention (see `attention`); so a snapshot of a training needs no translation. Attention has no
-biases [C], the MLP and the head have.
+convention (see `attention`); so a snapshot of a training needs no translation. The MLP and the head
+have biases, attention where it is asked for [C].
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -30,7 +31,8 @@ MATRICES = {
     **{name: ["layer", "row", "col"] for name in ("W_1", "W_2")},
 }
 BLOCK = (*ATTENTION, "W_1", "b_1", "W_2", "b_2")
-LAYERS = (*BLOCK, "head", "head_bias")
+BIASES = ("b_Q", "b_K", "b_V", "b_O")
+LAYERS = (*BLOCK, *BIASES, "head", "head_bias")
 NORMS = ("norm_1", "norm_1_bias", "norm_2", "norm_2_bias")
 
 
@@ -44,6 +46,7 @@ class ViT:
     d_head: Size
     d_mlp: Size
     n_layers: Annotated[int, Interval("[1, 256]")]
+    attention_biases: bool = False
 
     def initial_weights(
         self,
@@ -94,6 +97,9 @@ class ViT:
             "head": uniform(d, n_classes, fan_in=d),
             "head_bias": uniform(n_classes, fan_in=d),
         }
+        if self.attention_biases:
+            weights |= {name: uniform(n, h, e, fan_in=d) for name in ("b_Q", "b_K", "b_V")}
+            weights["b_O"] = uniform(n, d, fan_in=h * e)
         patch = ("patch", "patch_bias")
         chosen = LAYERS if scaled == "layers" else tuple(w for w in weights if w not in patch)
         return {
@@ -133,14 +139,16 @@ def logits(
     X = patches(images, patch_size) @ weights["patch"] + weights["patch_bias"]
     X = torch.cat([weights["class_token"].to(X.dtype).expand(len(X), 1, -1), X], 1)
     X = X + weights["positions"]
-    blocks = list(zip(*(weights[name].unbind() for name in BLOCK + NORMS), strict=True))
+    biases = BIASES if "b_Q" in weights else ()
+    parts = [weights[name].unbind() for name in (*BLOCK, *NORMS, *biases)]
+    blocks = list(zip(*parts, strict=True))
     for layer, block in enumerate(blocks, 1):
-        W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2, norm_1, bias_1, norm_2, bias_2 = block
+        W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2, norm_1, bias_1, norm_2, bias_2, *b = block
         N = layer_norm(X, (d_model,), norm_1, bias_1)
         N_query = N
         if layer == len(blocks):
             X, N_query = X[:, :1], N[:, :1]
-        X = X + attention(N_query, N, W_Q, W_K, W_V, W_O, fused=fused)
+        X = X + attention(N_query, N, W_Q, W_K, W_V, W_O, b, fused=fused)
         N = layer_norm(X, (d_model,), norm_2, bias_2)
         X = X + gelu(N @ W_1 + b_1) @ W_2 + b_2
     X = layer_norm(X[:, 0], (d_model,), weights["norm"], weights["norm_bias"])
@@ -183,12 +191,28 @@ def score(
 
     Tensors on the images' device: who reads them waits for it.
     """
-    loss, right = torch.zeros(2, dtype=torch.float64, device=images.device)
-    for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
+    batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
+    return score_batches(weights, batches, precision, fused=fused)
+
+
+@torch.no_grad()
+def score_batches(
+    weights: Weights,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    precision: Precision = "float32",
+    *,
+    fused: bool = True,
+) -> dict[str, Float[Tensor, ""]]:
+    """As `score`, over batches of standardised images and labels."""
+    device = weights["patch"].device
+    loss, right = torch.zeros(2, dtype=torch.float64, device=device)
+    n = 0
+    for x, y in batches:
         found = computed_logits(weights, x, precision, fused=fused)
         loss = loss + cross_entropy(found, y, reduction="sum")
         right = right + (found.argmax(1) == y).sum()
-    return {"test_loss": loss / len(labels), "test_accuracy": right / len(labels)}
+        n += len(y)
+    return {"test_loss": loss / n, "test_accuracy": right / n}
 
 
 def forward_flops(weights: Weights) -> int:
@@ -227,4 +251,5 @@ def remove_neurons(weights: Weights, kept: Int[Tensor, "layer kept"]) -> Weights
 
 def remove_heads(weights: Weights, kept: Int[Tensor, "layer kept"]) -> Weights:
     """The model with only these heads in each layer, really smaller."""
-    return weights | {name: keep_units(weights[name], kept, 1) for name in ATTENTION}
+    cut = [name for name in (*ATTENTION, "b_Q", "b_K", "b_V") if name in weights]
+    return weights | {name: keep_units(weights[name], kept, 1) for name in cut}

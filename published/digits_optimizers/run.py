@@ -29,6 +29,7 @@ from lib.files.tables import compact, read_table, write_json, write_measures, wr
 from lib.matrices.ranks import stable_rank
 from lib.training.sgd import Optimizer
 from lib.vision.cuts import truncated
+from lib.vision.datasets import dataset_file
 from lib.vision.images import channel_statistics, read_images, standardise
 from lib.vision.measures import of_optimizers
 from lib.vision.variants import Variant
@@ -46,7 +47,7 @@ OUT = Path("published") / SECTION
 TUNING_SEEDS = {"first_seed": 100, "n_seeds": 2}
 TUNING_SCALE = 1.0
 HEADLINES = ["stable_rank_KQ", "stable_rank_KQ_muon"]
-DATASET = Path("data/images.safetensors")
+DATASET = Path("data/images")
 COLUMNS = ("init_scale", "labels", "optimizer", "learning_rate", "weight_decay", "muon_of")
 
 
@@ -203,7 +204,8 @@ class Work:
             ]
         )
         files = [one.folder / "SHA256SUMS" for one in runs.values()]
-        jobs = [(cut, file, self.folder / DATASET, self.test_accuracy) for file in files]
+        images = dataset_file(self.folder / DATASET)
+        jobs = [(cut, file, images, self.test_accuracy) for file in files]
         cuts = spread_cells({"cuts": jobs}, label="cuts", unit="run")["cuts"]
         trained = [one.steps.assign(**one.layout.cell) for one in runs.values()]
         tables = {
@@ -224,7 +226,7 @@ class Work:
 
     def note(self, rates: dict[str, float]) -> dict[str, Any]:
         """Where the numbers come from."""
-        n_images = len(read_images(self.folder / DATASET).train_labels)
+        n_images = read_images(dataset_file(self.folder / DATASET)).n_train
         params = {
             "data": self.data,
             "train": self.train,

@@ -30,6 +30,7 @@ from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.vision.figures.updates import outputs_of_ranks, ranks_by_classes, ranks_of_products
 from lib.vision.functions import added, distances, in_random_directions, times_at_loss, updates
+from lib.vision.datasets import PIXELS, dataset_file
 from lib.vision.images import Images, channel_statistics, read_images, standardise
 from lib.vision.measures import LABELS, PRODUCTS, growth_through_training, named, plain_typed
 from lib.vision.variants import Variant
@@ -67,7 +68,7 @@ def main(
         one for one in open_runs(data / "runs", "vision") if one.layout.cell["control"] == "none"
     ]
     [compared] = [one.folder for one in plain if one.layout.cell["init_scale"] == SCALE]
-    images = data / "images.safetensors"
+    images = dataset_file(data / "images")
     jobs = [(outputs, images, compared, number) for number in range(N_SEEDS)]
     parts = spread_cells({"": jobs}, label="outputs", unit="seed")[""]
     found = {"digits": read_table(data / "spectra.parquet"), "cifar": read_table(cifar)}
@@ -170,7 +171,7 @@ def classes(data: Path, folder: Path, params: Train) -> pd.DataFrame:
 
     Each digit as a class of its own is what the data set's runs have learned.
     """
-    images = read_images(data / "images.safetensors")
+    images = read_images(dataset_file(data / "images"))
     tables = []
     for n in GROUPS:
         place = data if n == max(GROUPS) else folder / f"{n}"
@@ -188,8 +189,8 @@ def classes(data: Path, folder: Path, params: Train) -> pd.DataFrame:
 
 def train_groups(images: Images, n: int, place: Path, params: Train) -> None:
     """Train on the digits in n groups, in the fewest also permuted; what was trained is kept."""
-    place.mkdir(parents=True, exist_ok=True)
-    dataset = place / "images.safetensors"
+    dataset = place / "images" / PIXELS
+    dataset.parent.mkdir(parents=True, exist_ok=True)
     groups = {name: vars(images)[name] * n // 10 for name in ("train_labels", "test_labels")}
     save_file(vars(images) | groups, dataset)
     key = key_of(train_together, dataset)

@@ -19,8 +19,9 @@ from lib.files.tables import write_table
 from lib.matrices.pruning import pruning_rates
 from lib.training.devices import generator, use_device
 from lib.vision.cuts import costs, pruned, truncated
-from lib.vision.images import channel_statistics, read_images, standardise
-from lib.vision.vit import Weights, score
+from lib.vision.datasets import dataset_file, read_dataset
+from lib.vision.images import standardise
+from lib.vision.vit import Weights, score_batches
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
 
@@ -52,9 +53,10 @@ def main(
     shared = read_params(pruning, Prune)
     device = read_params(device, str)
     use_device(device)
-    read_as("a data set of images", read_images, dataset)
+    file = dataset_file(dataset)
+    read_as("a data set of images", read_dataset, file)
     jobs = [
-        (cut_seed, dataset, one.folder, params.n_images, shared, device, i)
+        (cut_seed, file, one.folder, params.n_images, shared, device, i)
         for one in plain_runs(runs, params.init_scales, section)
         for i in range(len(one.layout.seeds))
     ]
@@ -79,11 +81,11 @@ def cut_seed(
 ) -> Tables:
     """Every truncation, and every pruning, of one seed of one run."""
     device = use_device(device_name)
-    images = read_images(dataset)
+    images = read_dataset(dataset)
     opened = open_run(folder)
-    statistics = channel_statistics(images.train_images)
-    test = standardise(images.test_images[:n_images], *statistics).to(device)
-    labels = images.test_labels[:n_images].to(device)
+    statistics = [s.to(device) for s in images.statistics()]
+    batches = images.on(device).tests(n_images)
+    test = [(standardise(x, *statistics), y) for x, y in batches]
     initial, final = (
         {name: tensor[seed].to(device) for name, tensor in opened.weights(i).items()}
         for i in (0, -1)
@@ -94,7 +96,7 @@ def cut_seed(
         return generator(shared.random_seed, what, number)
 
     def scored(model: Weights) -> dict[str, float]:
-        return {name: float(value) for name, value in score(model, test, labels).items()}
+        return {name: float(value) for name, value in score_batches(model, test).items()}
 
     def labelled(rows: Iterator[dict[str, Any]]) -> pd.DataFrame:
         return pd.DataFrame(rows).assign(**opened.layout.cell, seed=number)

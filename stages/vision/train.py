@@ -3,7 +3,6 @@
 A variant has an init scale, an optimiser and labels, which may be permuted.
 """
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,18 +19,20 @@ from lib.training.attention import PRODUCTS
 from lib.training.devices import Device, generator, kind_of, use_device
 from lib.training.sgd import State, saved_steps, sgd
 from lib.training.stacked import Losses, apart, groups, joined, together
-from lib.vision.augmentation import RandAugment, augmented
+from lib.vision.augmentation import Augmentation, RandAugment
 from lib.vision.budget import check_budget
-from lib.vision.images import (
-    Images,
-    batches,
-    channel_statistics,
-    permuted,
-    read_images,
-    standardise,
-)
+from lib.vision.datasets import Dataset, dataset_file, read_dataset
+from lib.vision.images import Batches, standardise
 from lib.vision.variants import InitScale, Variant, chosen_variants
-from lib.vision.vit import MATRICES, Precision, ViT, Weights, score, training_cost, training_loss
+from lib.vision.vit import (
+    MATRICES,
+    Precision,
+    ViT,
+    Weights,
+    score_batches,
+    training_cost,
+    training_loss,
+)
 from lib.work.cells import Cell, Checkpoints, key_of, newest, stacked, unfinished
 from lib.work.command import OutFolder, run
 from lib.work.compute import n_parallel, spread
@@ -42,13 +43,12 @@ from lib.work.progress import advance
 @dataclass(frozen=True)
 class Train(Seeds):
     init_scales: tuple[InitScale, ...]
-    controls: tuple[str, ...]
     device: Device
     precision: Precision
     compile: bool
     max_hours: Positive
     model: ViT
-    augmentation: Literal["none", "crop_flip"]
+    augmentation: Literal["none", "crop_flip", "resized_crop_flip"]
     batch_size: Annotated[int, Interval("[1, 65536]")]
     n_steps: Annotated[int, Interval("[1, 1e8]")]
     warmup_steps: Annotated[int, Interval("[0, 1e8]")]
@@ -57,7 +57,9 @@ class Train(Seeds):
     threads: Annotated[int, Interval("[1, 64]")] = 1
     cells_together: Count = 1  # of seeds and variants: so many are trained as one stacked model
     deterministic: bool = False
+    controls: tuple[str, ...] = ()  # of the table of cases
     randaugment: RandAugment | None = None
+    n_cycles: Count = 1  # of the cosine by which the learning rate falls
 
     def __post_init__(self) -> None:
         if not self.init_scales and not self.controls:
@@ -70,6 +72,11 @@ class Train(Seeds):
         """The steps whose snapshots are saved."""
         return saved_steps(self.n_steps, self.snapshot_every)
 
+    @property
+    def changes(self) -> Augmentation:
+        """How training images are changed."""
+        return Augmentation(self.augmentation, self.randaugment)
+
 
 class Training(NamedTuple):
     """A variant, from one seed."""
@@ -81,16 +88,17 @@ class Training(NamedTuple):
 def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     params = read_params(section, Train)
     variants = chosen_variants(controls, params.controls, params.init_scales)
-    images = read_as("a data set of images", read_images, dataset)
+    file = dataset_file(dataset)
+    images = read_as("a data set of images", read_dataset, file)
     trainings = [Training(variant, seed) for variant in variants for seed in params.seeds]
     check_fit(params, images)
     say_cost(params, images, len(trainings), dataset.parent)
     clear_runs(runs)
-    key = key_of(train_together, dataset, device=params.device)
+    key = key_of(train_together, file, device=params.device)
     rules = groups(trainings, partial(rule_of, params), params.cells_together)
     done = spread(
         train_together,
-        [(section, dataset, params, alike, key) for alike in rules],
+        [(section, file, params, alike, key) for alike in rules],
         label=section,
         total=len(trainings) * params.n_steps,
         n_threads=params.threads,
@@ -101,20 +109,23 @@ def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
         publish(runs, variant, params, key)
 
 
-def check_fit(params: Train, images: Images) -> None:
+def check_fit(params: Train, images: Dataset) -> None:
     """Raise `InputError` where the params do not fit the images."""
-    n_images, n_channels = images.train_images.shape[:2]
+    n_images = images.n_train
+    n_channels = images.shape[0]
     if params.batch_size > n_images:
         raise InputError(f"batch_size: wanted at most {n_images} images, got {params.batch_size}")
     if params.randaugment is not None and n_channels != 3:
         wanted = "wanted images of 3 channels (or no randaugment)"
         raise InputError(f"randaugment: {wanted}, got {n_channels}")
+    if params.augmentation not in images.crops:
+        wanted = f"wanted one of {list(images.crops)} for images that are kept so"
+        raise InputError(f"augmentation: {wanted}, got {params.augmentation}")
 
 
-def say_cost(params: Train, images: Images, n_trainings: int, folder: Path) -> None:
+def say_cost(params: Train, images: Dataset, n_trainings: int, folder: Path) -> None:
     """Say what all trainings cost; raises `InputError` where that is too much."""
-    shape = tuple(images.train_images.shape[1:])
-    flops, n_bytes = training_cost(params.model, shape, images.n_classes)
+    flops, n_bytes = training_cost(params.model, images.shape, images.n_classes)
     check_budget(
         f"{n_trainings} trainings of {params.n_steps} steps",
         flops * params.batch_size * params.n_steps * n_trainings,
@@ -154,10 +165,10 @@ def train_together(
     with unfinished(places, params.steps) as wanted:
         advance(params.n_steps * (len(trainings) - len(wanted)))
         if wanted:
-            train(read_images(dataset), params, wanted)
+            train(read_dataset(dataset), params, wanted)
 
 
-def train(images: Images, params: Train, wanted: dict[Training, Checkpoints]) -> None:
+def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints]) -> None:
     """Train from the newest checkpoint to the last step, several as one.
 
     A GPU is waited for only to save something.
@@ -168,9 +179,8 @@ def train(images: Images, params: Train, wanted: dict[Training, Checkpoints]) ->
     n = len(trainings)
     saved = set(params.steps)
     fused = n == 1 and not params.deterministic
-    statistics = [s.to(device) for s in channel_statistics(images.train_images)]
-    x, y, test_images, test_labels = (tensor.to(device) for tensor in vars(images).values())
-    test = standardise(test_images, *statistics)
+    statistics = [s.to(device) for s in images.statistics()]
+    images = images.on(device)
 
     def loss(weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         x = standardise(x, *statistics)
@@ -181,13 +191,13 @@ def train(images: Images, params: Train, wanted: dict[Training, Checkpoints]) ->
     def save(state: State) -> None:
         means = apart({"train_loss": losses.means()}, n)
         for one, weights, mean in zip(kept, apart(state.weights, n), means, strict=True):
-            scores = score(weights, test, test_labels, params.precision, fused=fused)
+            test = ((standardise(x, *statistics), y) for x, y in images.tests())
+            scores = score_batches(weights, test, params.precision, fused=fused)
             one.save(state.step, weights, mean | scores)
 
     resumed = newest(kept)
     if resumed is None:
-        shape = tuple(x.shape[1:])
-        first = [first_weights(params, shape, images.n_classes, one) for one in trainings]
+        first = [first_weights(params, images, one) for one in trainings]
         start = State(0, {name: w.to(device) for name, w in together(first).items()})
         save(start)
     else:
@@ -196,9 +206,8 @@ def train(images: Images, params: Train, wanted: dict[Training, Checkpoints]) ->
         start = State.from_tensors(step, tensors, device)
         losses.tally = tensors["tally"].to(device)
     advance(start.step * n)
-    feeds = joined([feed(x, y, params, *one, start.step) for one in trainings])
-    rule = trainings[0].variant.rule(params.learning_rate)
-    steps = sgd(losses, start, feeds, params.n_steps, warmup_steps=params.warmup_steps, **rule)
+    feeds = joined([feed(images, params, one, start.step) for one in trainings])
+    steps = sgd(losses, start, feeds, params.n_steps, **schedule_of(params, trainings[0]))
     for state in steps:
         if state.step in saved:
             save(state)
@@ -209,25 +218,27 @@ def train(images: Images, params: Train, wanted: dict[Training, Checkpoints]) ->
         advance(n)
 
 
-def first_weights(
-    params: Train, shape: tuple[int, ...], n_classes: int, training: Training
-) -> Weights:
+def schedule_of(params: Train, training: Training) -> dict[str, Any]:
+    """By which rule, and at which rates, a training updates its weights."""
+    rule = training.variant.rule(params.learning_rate)
+    return {"warmup_steps": params.warmup_steps, "n_cycles": params.n_cycles, **rule}
+
+
+def first_weights(params: Train, images: Dataset, training: Training) -> Weights:
     """The weights that a training begins with."""
     variant = training.variant
     scale = cast(float, variant.init_scale)
     draw = generator(training.seed, "weights")
-    return params.model.initial_weights(shape, n_classes, scale, variant.scaled, draw)
+    return params.model.initial_weights(
+        images.shape, images.n_classes, scale, variant.scaled, draw
+    )
 
 
-def feed(
-    x: Tensor, y: Tensor, params: Train, variant: Variant, seed: int, start: int
-) -> Iterator[tuple]:
+def feed(images: Dataset, params: Train, training: Training, start: int) -> Batches:
     """The batches of a training from a step on; all random numbers are drawn on the CPU."""
-    draw = partial(generator, seed)
-    if variant.labels == "permuted":
-        y = permuted(y, draw("permuted labels"))
-    changed = partial(augmented, draw, params.augmentation != "none", params.randaugment)
-    return batches(x, y, params.batch_size, changed, draw, start)
+    draw = partial(generator, training.seed)
+    permute = training.variant.labels == "permuted"
+    return images.feed(draw, params.batch_size, params.changes, permute, start)
 
 
 def publish(runs: Path, variant: Variant, params: Train, key: dict[str, Any]) -> None:

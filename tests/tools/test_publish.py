@@ -57,8 +57,8 @@ def project(tmp_path, monkeypatch) -> Path:
         for part, n in (("train", 12), ("test", 5))
     }
     images |= {f"{part}_labels": torch.arange(n) % 3 for part, n in (("train", 12), ("test", 5))}
-    (tmp_path / "data/vision/digits").mkdir(parents=True)
-    save_file(images, tmp_path / "data/vision/digits/images.safetensors")
+    (tmp_path / "data/vision/digits/images").mkdir(parents=True)
+    save_file(images, tmp_path / "data/vision/digits/images/images.safetensors")
     git("init", "--quiet", at=tmp_path)
     commit(tmp_path, "All")
     return tmp_path

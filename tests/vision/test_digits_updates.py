@@ -45,13 +45,13 @@ def made(tmp_path_factory):
                 "vision.generate",
                 "vision.digits.data",
                 data / "official",
-                data / "images.safetensors",
+                data / "images",
             ),
             (
                 "vision.train",
                 published.TRAIN,
                 Path("controls.tsv"),
-                data / "images.safetensors",
+                data / "images",
                 data / "runs",
             ),
             ("spectra", data / "runs", data / "spectra.parquet"),
@@ -92,7 +92,7 @@ def test_the_trained_product_itself_is_measured_beside_its_ends(made):
 def test_random_changes_have_the_training_loss_of_the_cut(made):
     outputs = table(made, "outputs")
     initial, final = weights(made, "data/runs/init_scale=1")
-    images = read_images(made / "data" / "images.safetensors")
+    images = read_images(made / "data" / "images" / "images.safetensors")
     train = standardised(images.train_images, images.train_images)
     start, learned = final | {name: initial[name] for name in MATRICES}, updates(initial, final)
     of_seed = outputs[outputs["seed"] == 0].set_index(["rank", "kind"])
@@ -111,7 +111,7 @@ def test_random_changes_have_the_training_loss_of_the_cut(made):
 
 def test_the_same_images_are_learned_in_groups(made):
     images, groups = (
-        read_images(made / folder / "images.safetensors") for folder in ("data", "work/5")
+        read_images(made / folder / "images" / "images.safetensors") for folder in ("data", "work/5")
     )
     assert torch.equal(groups.train_images, images.train_images)
     assert torch.equal(groups.test_labels, images.test_labels.div(2, rounding_mode="floor"))

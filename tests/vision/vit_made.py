@@ -135,7 +135,7 @@ def make_images(
     shape: tuple[int, int, int],
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """Write a set of images; test images are brighter, and the channels differ, so that no mean
+    """Write a set of images into a folder; test images are brighter, and the channels differ, so that no mean
     passes for another.
 
     The largest class is found in the test part alone.
@@ -150,7 +150,8 @@ def make_images(
         "test_labels": torch.randint(0, n_classes, (n_test,), generator=draw),
     }
     tensors["test_labels"][0] = n_classes - 1
-    save_file(tensors, path)
+    path.mkdir(exist_ok=True)
+    save_file(tensors, path / "images.safetensors")
     return tensors
 
 

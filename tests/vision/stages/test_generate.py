@@ -27,7 +27,7 @@ def generate(stage, tmp_path):
     def run(**params):
         images = tmp_path / "images"
         stage("vision.generate", {SECTION: params}, SECTION, tmp_path / "official", images)
-        return load_file(images)
+        return load_file(images / "images.safetensors")
 
     (tmp_path / "official").mkdir()
     return run

@@ -1,0 +1,57 @@
+"""Data sets that a training reads: pixels in memory, or image files that are decoded as it goes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lib.files.files import InputError
+from lib.vision.arrow import MANIFEST, Manifest, read_manifest
+from lib.vision.augmentation import Augmentation, randaugment
+from lib.vision.images import Batches, Images, read_images
+from lib.vision.streams import scored_batches, stream
+
+PIXELS = "images.safetensors"
+
+
+@dataclass(frozen=True)
+class StreamedImages:
+    """Image files in a folder of Arrow files, decoded and cropped batch by batch.
+
+    It answers what `Images` answers, and holds no pixels. `n_workers` processes decode, or this one
+    where there are none; their number changes no bit.
+    """
+
+    folder: Path
+    manifest: Manifest
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    n_workers: int = 0
+
+    crops: ClassVar = ("none", "resized_crop_flip")
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes."""
+        return len(self.manifest.classes)
+
+    @property
+    def n_train(self) -> int:
+        """The number of training images."""
+        return self.manifest.n_images("train")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of an image."""
+        return (3, self.manifest.size, self.manifest.size)
+
+    def on(self, device: torch.device) -> "StreamedImages":
+        """The same images, whose batches come to a device."""
+        return replace(self, device=device)
+
+    def statistics(self) -> tuple[Float[Tensor, " channel"], Float[Tensor, " channel"]]:
+        """Mean and standard deviation of each channel, as the manifest has them."""
+        return torch.tensor(self.manifest.mean), torch.tensor(self.manifest.deviation)
