@@ -4,22 +4,21 @@ A row is an image as its file had it (JPEG bytes), its label, and its file's nam
 by which errors name the image.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
-import torch
-from jaxtyping import Int
+from jaxtyping import Int64
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from torch import Tensor
 
-from lib.files.files import InputError, atomic, sha256
-from lib.files.params import Count, Name, Positive
-from lib.files.tables import write_json
+from lib.files.files import InputError, atomic, sha256, write_files
+from lib.files.params import Count, Interval, Name, Positive
 
 MANIFEST = "manifest.json"
 PARTS = ("train", "test")
@@ -46,7 +45,8 @@ class Manifest:
 
     A label is a place in `classes`; `files` has the shards of "train" and of "test" in order;
     `skipped` names the broken images that were left out. `mean` and `deviation` are those of each
-    channel, in units of pixels 0..255. A model sees squares of `size` pixels.
+    channel, in units of pixels 0..255. A model sees squares of `size` pixels; the middle one takes
+    the share `centre` of the shorter side.
     """
 
     __pydantic_config__ = STRICT
@@ -57,6 +57,7 @@ class Manifest:
     mean: list[float]
     deviation: list[Positive]
     size: Count
+    centre: Annotated[float, Interval("(0, 1]")]
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
@@ -79,8 +80,9 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest of a folder of Arrow files, floats in six significant digits."""
-    write_json(asdict(manifest), folder / MANIFEST)
+    """Write the manifest of a folder of Arrow files, its numbers to the last digit."""
+    text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False)
+    write_files(folder, {MANIFEST: f"{text}\n".encode()})
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -169,10 +171,10 @@ class Shards:
             image, label, name = (column[within % BATCH_ROWS].as_py() for column in batch.columns)
             return image, label, name
 
-    def labels(self) -> Int[Tensor, " n"]:
+    def labels(self) -> Int64[np.ndarray, " n"]:
         """The labels of all rows."""
         found = [_opened(path).read_all().column("label").to_numpy() for path in self.paths]
-        return torch.from_numpy(np.concatenate(found).astype(np.int64))
+        return np.concatenate(found).astype(np.int64)
 
 
 def open_shards(paths: Sequence[Path]) -> Shards:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from lib.files.files import InputError
 from lib.vision.arrow import MANIFEST, Manifest, read_manifest
-from lib.vision.augmentation import Augmentation, randaugment
+from lib.vision.augmentation import Augmentation
 from lib.vision.images import Batches, Images, read_images
-from lib.vision.streams import scored_batches, stream
 
 PIXELS = "images.safetensors"
 
@@ -55,3 +54,39 @@ class StreamedImages:
     def statistics(self) -> tuple[Float[Tensor, " channel"], Float[Tensor, " channel"]]:
         """Mean and standard deviation of each channel, as the manifest has them."""
         return torch.tensor(self.manifest.mean), torch.tensor(self.manifest.deviation)
+
+    def feed(
+        self,
+        draw: Callable[..., torch.Generator],
+        batch_size: int,
+        how: Augmentation,
+        permute: bool,
+        start: int,
+    ) -> Batches:
+        """As `Images.feed`; RandAugment draws anew for every batch."""
+        raise NotImplementedError
+
+    def tests(self, n_images: int | None = None) -> Batches:
+        """As `Images.tests`, of the middle square of every picture."""
+        raise NotImplementedError
+
+
+Dataset = Images | StreamedImages
+
+
+def dataset_file(folder: Path) -> Path:
+    """The file by whose content a data set is known: its pixels, or the manifest of its files.
+
+    Raises `InputError` where the folder has neither.
+    """
+    for name in (PIXELS, MANIFEST):
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(f"{folder}: wanted a data set, with {PIXELS} or {MANIFEST}, got neither")
+
+
+def read_dataset(file: Path) -> Dataset:
+    """Read the data set of such a file; raises `ValueError` where it is broken."""
+    if file.name == MANIFEST:
+        return StreamedImages(file.parent, read_manifest(file.parent))
+    return read_images(file)

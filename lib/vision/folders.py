@@ -13,8 +13,9 @@ import pandas as pd
 
 from lib.files.files import InputError, sha256
 
-SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .png .ppm .tif .tiff .webp".split())
+SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 COLUMNS = ["part", "class", "name", "bytes", "sha256"]
+
 
 class ImageFile(NamedTuple):
     """A file of a class; `part` is train or test, or all where the folder has no parts."""

@@ -1,7 +1,7 @@
 """Labelled images, and how they are fed to a training, resident on its device."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -34,7 +34,7 @@ class Images:
         """Build from named tensors; raises `ValueError` where one is missing or its shape is
         off.
         """
-        names = list(cls.__dataclass_fields__)
+        names = [field.name for field in fields(cls)]
         if sorted(tensors) != sorted(names):
             raise ValueError(f"wanted a data set with {sorted(names)}, got {sorted(tensors)}")
         for part in ("train", "test"):

@@ -160,7 +160,7 @@ def shards_of(part: str, records: Sequence[dict[str, Any]]) -> list[Shard]:
 
 
 def kept_shard(source: OwnImages, path: Path, files: pd.DataFrame) -> dict[str, Any]:
-    """An Arrow file of some files, written where it is not there: its record, and what is broken."""
+    """Write some files as an Arrow file, where it is not there: its record, and what is broken."""
     beside = path.with_suffix(".json")
     if path.is_file() and beside.is_file():
         record = read_json(beside)
@@ -182,9 +182,7 @@ def kept_shard(source: OwnImages, path: Path, files: pd.DataFrame) -> dict[str, 
     return record
 
 
-def statistics_of(
-    source: OwnImages, files: pd.DataFrame, section: str
-) -> dict[str, list[float]]:
+def statistics_of(source: OwnImages, files: pd.DataFrame, section: str) -> dict[str, list[float]]:
     """Mean and deviation of each channel over the middle squares of training images.
 
     Of all, or of `N_FOR_STATISTICS` that are evenly spaced.

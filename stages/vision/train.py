@@ -180,7 +180,7 @@ def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints]) -
     saved = set(params.steps)
     fused = n == 1 and not params.deterministic
     statistics = [s.to(device) for s in images.statistics()]
-    images = images.on(device)
+    fed = images.on(device)
 
     def loss(weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         x = standardise(x, *statistics)
@@ -191,7 +191,7 @@ def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints]) -
     def save(state: State) -> None:
         means = apart({"train_loss": losses.means()}, n)
         for one, weights, mean in zip(kept, apart(state.weights, n), means, strict=True):
-            test = ((standardise(x, *statistics), y) for x, y in images.tests())
+            test = ((standardise(x, *statistics), y) for x, y in fed.tests())
             scores = score_batches(weights, test, params.precision, fused=fused)
             one.save(state.step, weights, mean | scores)
 
@@ -206,7 +206,7 @@ def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints]) -
         start = State.from_tensors(step, tensors, device)
         losses.tally = tensors["tally"].to(device)
     advance(start.step * n)
-    feeds = joined([feed(images, params, one, start.step) for one in trainings])
+    feeds = joined([feed(fed, params, one, start.step) for one in trainings])
     steps = sgd(losses, start, feeds, params.n_steps, **schedule_of(params, trainings[0]))
     for state in steps:
         if state.step in saved:
@@ -229,9 +229,7 @@ def first_weights(params: Train, images: Dataset, training: Training) -> Weights
     variant = training.variant
     scale = cast(float, variant.init_scale)
     draw = generator(training.seed, "weights")
-    return params.model.initial_weights(
-        images.shape, images.n_classes, scale, variant.scaled, draw
-    )
+    return params.model.initial_weights(images.shape, images.n_classes, scale, variant.scaled, draw)
 
 
 def feed(images: Dataset, params: Train, training: Training, start: int) -> Batches:

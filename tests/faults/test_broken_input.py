@@ -17,7 +17,10 @@ from tests.pipeline.project import Stage, contents, different_stages
 pytestmark = pytest.mark.slow
 
 Harm = Callable[[Path, Path], list[Path]]  # what it changed in a folder, beside the whole project
-OTHER_SETS = ("data/gradual_rank/tasks/small.safetensors", "data/vision/digits/images/images.safetensors")
+OTHER_SETS = (
+    "data/gradual_rank/tasks/small.safetensors",
+    "data/vision/digits/images/images.safetensors",
+)
 OTHER_RUNS = ("data/gradual_rank/full_runs", "data/low_rank_sparse/runs")
 STEPS = "steps.parquet"
 

@@ -38,6 +38,6 @@ def write_data(folder, train, test=None, size=8, rows_a_file=70):
         for path, start in zip(paths, starts, strict=True):
             write_shard(path, rows[start : start + rows_a_file])
         files[part] = [described(path) for path in paths]
-    manifest = Manifest(CLASSES, files, [], [120.0, 110.0, 100.0], [60.0, 50.0, 40.0], size)
+    manifest = Manifest(CLASSES, files, [], [120.0, 110.0, 100.0], [60.0, 50.0, 40.0], size, 1.0)
     write_manifest(folder, manifest)
     return manifest

@@ -111,7 +111,8 @@ def test_random_changes_have_the_training_loss_of_the_cut(made):
 
 def test_the_same_images_are_learned_in_groups(made):
     images, groups = (
-        read_images(made / folder / "images" / "images.safetensors") for folder in ("data", "work/5")
+        read_images(made / folder / "images" / "images.safetensors")
+        for folder in ("data", "work/5")
     )
     assert torch.equal(groups.train_images, images.train_images)
     assert torch.equal(groups.test_labels, images.test_labels.div(2, rounding_mode="floor"))

@@ -135,10 +135,9 @@ def make_images(
     shape: tuple[int, int, int],
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """Write a set of images into a folder; test images are brighter, and the channels differ, so that no mean
-    passes for another.
+    """Write a set of images into a folder; test images are brighter, and the channels differ.
 
-    The largest class is found in the test part alone.
+    So no mean passes for another. The largest class is found in the test part alone.
     """
     draw = torch.Generator().manual_seed(seed)
     brightest = torch.tensor([90.0, 140.0, 200.0])[: shape[0], None, None]

@@ -115,18 +115,16 @@ def test_an_archive_without_the_official_files_is_refused(archive, content, mess
         dict(archive_batches(archive, "cifar100"))
 
 
-FOR_DIGITS = "wanted n_test and seed for the digits, which have no official split, and for no other"
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (DIGITS | {"source_folder": "."}, "unknown key 'source_folder'"),
+        ({"source": "digits", "n_test": 20}, "missing key 'seed'"),
+        ({"source": "cifar10", "n_test": 20}, "unknown key 'n_test'"),
         (
-            DIGITS | {"source_folder": "."},
-            "source_folder: the digits come with scikit-learn, wanted none",
+            {"source": "imagenet"},
+            "source: wanted one of 'digits', 'cifar10', 'cifar100' or 'folder'",
         ),
-        ({"source": "digits", "n_test": 20}, FOR_DIGITS),
-        ({"source": "cifar10", "n_test": 20}, FOR_DIGITS),
         (DIGITS | {"n_test": 9}, r"n_test: wanted a number in \[10, 1787\], got 9"),
         (DIGITS | {"n_test": 1788}, r"n_test: wanted a number in \[10, 1787\], got 1788"),
     ],
