@@ -1,54 +1,95 @@
-"""Image files decoded, and cropped to the square that a model sees."""
+"""Image files decoded, and cut to the square that a model sees."""
 
 import io
-import warnings
+from collections.abc import Callable
+from struct import error as struct_error
 
 import numpy as np
+import PIL
 from jaxtyping import UInt8
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
-# Colours of more than eight bits: Pillow would cut them off, not scale them.
-DEEP = ("I", "F")
+from lib.files.files import InputError
 
-Pixels = UInt8[np.ndarray, "height width 3"]
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+DEEP = ("I", "F")  # colours of more than eight bits, which Pillow would cut off, not scale
+ORIENTATION = 0x0112  # the tag by which a camera says how it was held
+SIDEWAYS = (5, 6, 7, 8)
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+Pixels = UInt8[np.ndarray, "size size 3"]
+
+BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    EOFError,
+    IndexError,
+    struct_error,
+    Image.DecompressionBombError,
+)
 
 
-def decoded(data: bytes, at_least: tuple[int, int] | None = None) -> Image.Image:
-    """The picture in a file's bytes, in red, green and blue, upright as its camera says.
+def decoders() -> dict[str, str]:
+    """The versions of what decodes: another may give other pixels."""
+    jpeg = "libjpeg_turbo" if features.check_feature("libjpeg_turbo") else "jpg"
+    return {"pillow": PIL.__version__, "libjpeg": f"{jpeg} {features.version(jpeg)}"}
 
-    A JPEG may be decoded at a half, a quarter or an eighth of its size, where both sides stay
-    `at_least` so long: that saves most of the work. Raises `ValueError` where the bytes are no
-    whole picture, one of more than eight bits a colour, or one too large.
+
+def decoded(data: bytes, size: int, choose: Callable[[int, int], Box], name: str) -> Image.Image:
+    """What stands in a box of an encoded image, in RGB and `size` × `size` pixels.
+
+    `choose(width, height)` gives the box in the image as it is upright. It is resized bilinearly,
+    with antialiasing; a JPEG whose box is at least twice as large as wanted is decoded at a half, a
+    quarter or an eighth of its size. Raises `InputError`, with the name, where the data are no
+    whole image, or one of more than eight bits a colour.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as file:
-                if file.mode.startswith(DEEP):
-                    raise ValueError(f"more than eight bits a colour (mode {file.mode})")
-                if at_least is not None:
-                    file.draft("RGB", at_least)
-                file.load()
-                upright = ImageOps.exif_transpose(file)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of transparent palettes, whose colours stay
-            return upright.convert("RGB")
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ) as error:
-        raise ValueError(f"wanted a whole picture, got: {error}") from error
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.mode.startswith(DEEP):
+                raise ValueError(f"more than eight bits a colour (mode {image.mode})")
+            turned = image.getexif().get(ORIENTATION) in SIDEWAYS
+            width, height = reversed(image.size) if turned else image.size
+            box = choose(width, height)
+            larger = int(min(box[2] - box[0], box[3] - box[1]) / size)
+            scale = _drafted(image, larger)
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            left, top, right, bottom = (side / scale for side in box)
+            box = (left, top, right, bottom)
+            return _rgb(image).resize((size, size), Image.Resampling.BILINEAR, box)
+    except BROKEN as error:
+        raise InputError(f"{name}: wanted a whole image, got: {error}") from error
 
 
-def centre_square(picture: Image.Image, size: int, share: float = 1.0) -> Pixels:
-    """The middle of a picture, resized to `size` pixels a side (bilinear, antialiased).
+def _drafted(image: Image.Image, larger: int) -> float:
+    """Have an image decoded at a part of its size; how many times smaller it comes."""
+    width, height = image.size
+    if larger < 2 or image.draft(None, (width // larger, height // larger)) is None:
+        return 1.0
+    return width / image.size[0]
 
-    A square of `share` of the shorter side: 7/8 is the usual crop of 224 pixels of a shorter side
-    of 256. A picture that has this size already stays as it is.
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode == "P":  # its transparency, if any, is said in a way that RGB would warn of
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def centre_square(data: bytes, size: int, centre: float, name: str) -> Pixels:
+    """The middle of an encoded image: a square of the share `centre` of its shorter side.
+
+    At `centre` 1 an image of `size` × `size` pixels stays as it is. Raises `InputError` for a
+    broken one.
     """
-    bleed = (1 - share) / 2
-    square = ImageOps.fit(picture, (size, size), Image.Resampling.BILINEAR, bleed=bleed)
-    return np.asarray(square)
+
+    def box(width: int, height: int) -> Box:
+        side = centre * min(width, height)
+        left = (width - side) / 2
+        top = (height - side) / 2
+        return (left, top, left + side, top + side)
+
+    return np.array(decoded(data, size, box, name))

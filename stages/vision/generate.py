@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Int64, UInt8
-from PIL import Image
 from safetensors.numpy import save
 
 from lib.files.files import InputError, atomic, clear, sha256
@@ -24,7 +23,7 @@ from lib.vision.arrow import MANIFEST, Manifest, Shard, described, write_manifes
 from lib.vision.cifar import read_cifar
 from lib.vision.digits import read_digits
 from lib.vision.folders import COLUMNS, read_file, split
-from lib.vision.pictures import centre_square, decoded
+from lib.vision.pictures import Pixels, centre_square
 from lib.vision.sources import Cifar, Digits, OwnImages, given_folder, read_source
 from lib.work.cells import Cell, key_of
 from lib.work.command import OutFolder, run
@@ -88,26 +87,25 @@ def squares(source: OwnImages, files: pd.DataFrame) -> Squares:
     """The middle squares of some files."""
     images, labels, broken = [], [], []
     for name, digest, label in zip(files["name"], files["sha256"], files["label"], strict=True):
-        _, picture = opened(source, name, digest)
-        if picture is None:
+        _, pixels = opened(source, name, digest)
+        if pixels is None:
             broken.append(name)
         else:
-            images.append(centre_square(picture, source.size, source.centre).transpose(2, 0, 1))
+            images.append(pixels.transpose(2, 0, 1))
             labels.append(label)
     shape = (len(images), 3, source.size, source.size)
     return Squares(np.array(images, np.uint8).reshape(shape), np.array(labels, np.int64), broken)
 
 
-def opened(source: OwnImages, name: str, digest: str) -> tuple[bytes, Image.Image | None]:
-    """The bytes of a file and its picture, which is None where it is broken and may be left out."""
-    root = given_folder(source.source_folder)
-    data = read_file(root, name, digest)
+def opened(source: OwnImages, name: str, digest: str) -> tuple[bytes, Pixels | None]:
+    """The bytes of a file and its middle square; None where it is broken and may be left out."""
+    data = read_file(given_folder(source.source_folder), name, digest)
     try:
-        return data, decoded(data)
-    except ValueError as error:
+        return data, centre_square(data, source.size, source.centre, name)
+    except InputError as error:
         if source.broken == "skip":
             return data, None
-        raise InputError(f"{root / name}: {error} (`broken: skip` leaves it out)") from error
+        raise InputError(f"{error} (`broken: skip` leaves it out)") from error
 
 
 def say_broken(names: Sequence[str]) -> None:
@@ -170,8 +168,8 @@ def kept_shard(source: OwnImages, path: Path, files: pd.DataFrame) -> dict[str, 
 
     def rows() -> Iterator[tuple[bytes, int, str]]:
         for name, digest, label in zip(files["name"], files["sha256"], files["label"], strict=True):
-            data, picture = opened(source, name, digest)
-            if picture is None:
+            data, pixels = opened(source, name, digest)
+            if pixels is None:
                 broken.append(name)
             else:
                 yield data, label, name
