@@ -211,6 +211,13 @@ def test_the_warm_up_is_linear_and_the_cosine_ends_at_zero():
     assert all(one > two for one, two in pairwise(factors[4:]))
 
 
+def test_a_cycle_is_the_cosine_of_its_own_length_and_the_last_ends_at_zero():
+    factors = [warmup_cosine(step, 4, 24, n_cycles=2) for step in range(25)]
+    single = [warmup_cosine(step, 0, 10) for step in range(10)]
+    assert factors[4:24] == pytest.approx(2 * single)
+    assert factors[24] == pytest.approx(0.0, abs=1e-15)
+
+
 def test_a_schedule_may_lack_a_warm_up_or_be_one():
     assert warmup_cosine(0, 0, 10) == 1.0
     assert warmup_cosine(4, 4, 4) == 1.0

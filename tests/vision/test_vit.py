@@ -1,13 +1,44 @@
 """The transformer is the one that is written out, token by token and head by head."""
 
+import pytest
 import torch
 
-from lib.vision.vit import logits
+from lib.vision.vit import ViT, logits, remove_heads
 from tests.vision import vit_made
 
 
-def test_logits_are_those_of_the_plain_model():
-    weights = {name: w.double() for name, w in vit_made.model(0, n_layers=3).items()}
+@pytest.mark.parametrize("biases", [{}, vit_made.biases(1, n_layers=3)], ids=["none", "biases"])
+def test_logits_are_those_of_the_plain_model(biases):
+    weights = {name: w.double() for name, w in (vit_made.model(0, n_layers=3) | biases).items()}
     images = torch.randn(6, *vit_made.IMAGE_SHAPE, dtype=torch.float64)
     found, wanted = (of(weights, images) for of in (logits, vit_made.logits))
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def initial(attention_biases):
+    draw = torch.Generator().manual_seed(3)
+    model = ViT(**vit_made.SIZES, attention_biases=attention_biases)
+    return model.initial_weights(vit_made.IMAGE_SHAPE, 4, 0.5, "layers", draw)
+
+
+def test_attention_biases_are_drawn_behind_all_else_and_scaled_as_their_layer():
+    plain, biased = initial(attention_biases=False), initial(attention_biases=True)
+    added = {name: biased.pop(name) for name in ("b_Q", "b_K", "b_V", "b_O")}
+    assert all(torch.equal(biased[name], w) for name, w in plain.items())
+    d, h, e, n = (vit_made.SIZES[k] for k in ("d_model", "n_heads", "d_head", "n_layers"))
+    for name, b in added.items():
+        bound = 0.5 / (h * e if name == "b_O" else d) ** 0.5
+        assert tuple(b.shape) == ((n, d) if name == "b_O" else (n, h, e))
+        assert 0.7 * bound < b.abs().max() <= bound
+
+
+def test_a_removed_head_takes_its_biases_with_it():
+    weights = vit_made.model(0) | vit_made.biases(1, n_layers=2)
+    kept = torch.tensor([[0, 2], [1, 2]])
+    smaller = remove_heads(weights, kept)
+    silent = {name: w.clone() for name, w in weights.items()}
+    for layer, gone in enumerate((1, 0)):
+        silent["W_O"][layer, gone] = 0
+    images = torch.randn(2, *vit_made.IMAGE_SHAPE)
+    torch.testing.assert_close(logits(smaller, images), logits(silent, images))
+    assert tuple(smaller["b_Q"].shape) == (2, 2, vit_made.SIZES["d_head"])

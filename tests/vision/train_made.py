@@ -180,7 +180,8 @@ def repeated(
         if step < warmup:
             rate *= (step + 1) / warmup
         elif n_steps > warmup:
-            rate *= (1 + math.cos(math.pi * (step - warmup) / (n_steps - warmup))) / 2
+            done = params.get("n_cycles", 1) * (step - warmup) / (n_steps - warmup) % 1
+            rate *= (1 + math.cos(math.pi * done)) / 2
         gradients = torch.autograd.grad(loss, list(weights.values()))
         for (name, w), change in zip(weights.items(), gradients, strict=True):
             if optimizer == "muon" and name in ("W_Q", "W_K", "W_V", "W_O", "W_1", "W_2"):

@@ -62,6 +62,14 @@ def model(seed: int, **sizes: int) -> Weights:
     return {name: torch.randn(shape, generator=draw) / 2 for name, shape in wanted}
 
 
+def biases(seed: int, n_layers: int) -> Weights:
+    """Attention biases beside such weights."""
+    draw = torch.Generator().manual_seed(seed)
+    per_head = (n_layers, SIZES["n_heads"], SIZES["d_head"])
+    wanted = {**dict.fromkeys(("b_Q", "b_K", "b_V"), per_head), "b_O": (n_layers, SIZES["d_model"])}
+    return {name: torch.randn(shape, generator=draw) for name, shape in wanted.items()}
+
+
 def normalised(X: Tensor, factor: Tensor, shift: Tensor) -> Tensor:
     """Layer normalisation (Ba et al. 2016) over the last axis."""
     centred = X - X.mean(-1, keepdim=True)
@@ -86,9 +94,11 @@ def logits(weights: Weights, images: Tensor) -> Tensor:
             if name.startswith(("W_", "b_", "norm_1", "norm_2"))
         }
         N = normalised(X, w["norm_1"], w["norm_1_bias"])
-        for Q, K, V, O in zip(*(w[name] for name in ATTENTION), strict=True):  # noqa: E741 (the paper's letter)
-            scores = (N @ Q) @ (N @ K).transpose(1, 2) / math.sqrt(d_head)
-            X = X + scores.softmax(-1) @ (N @ V) @ O.T
+        biases = [w.get(name, torch.zeros(len(w["W_Q"]), d_head)) for name in ("b_Q", "b_K", "b_V")]
+        for Q, K, V, O, q, k, v in zip(*(w[name] for name in ATTENTION), *biases, strict=True):  # noqa: E741 (the paper's letter)
+            scores = (N @ Q + q) @ (N @ K + k).transpose(1, 2) / math.sqrt(d_head)
+            X = X + scores.softmax(-1) @ (N @ V + v) @ O.T
+        X = X + w.get("b_O", 0)
         N = normalised(X, w["norm_2"], w["norm_2_bias"])
         hidden = N @ w["W_1"] + w["b_1"]
         X = X + hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2 @ w["W_2"] + w["b_2"]

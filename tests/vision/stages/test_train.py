@@ -73,6 +73,11 @@ def test_one_batch_may_be_all_images_and_all_steps_warm_up(train, data):
     assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
 
 
+def test_the_learning_rate_falls_in_cycles(train, data):
+    params = ONE | {"n_steps": 5, "warmup_steps": 1, "n_cycles": 2}
+    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
+
+
 def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, data):
     _, snapshots, steps = read_run(train(ONE | {"precision": "bfloat16"}) / ONLY)
     wanted = list(repeated(data, ONE, 3, 1.5))
