@@ -87,15 +87,17 @@ def _run(n: int) -> None:
     try:
         run.main([*options, f"--log-dir={os.devnull}", "-m", program.name, *sys.argv[1:]])
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        code = failure.exitcode
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        said = f"rank {rank} of {n} {how}, and the others with it: what is kept stays in scratch"
+        ended = [f"rank {rank} {_end(one.exitcode)}" for rank, one in error.failures.items()]
+        said = f"{', '.join(ended)}: all {n} ranks have ended; what is kept stays in scratch"
         raise StoppedError(said) from error
     except SignalException as error:
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from error
         raise StoppedError(f"ended by {error.sigval.name}, and {n} ranks with it") from error
+
+
+def _end(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
 
 def join(device: str) -> None:
