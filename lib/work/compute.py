@@ -22,6 +22,7 @@ from lib.training.devices import keep_freed_memory, kind_of, use_threads
 from lib.work.cluster import WORKERS, cluster
 from lib.work.errors import StoppedError
 from lib.work.progress import advance, report_to, reporting
+from lib.work.ranks import is_first
 from lib.work.signals import kill_with_parent
 
 Result = TypeVar("Result")
@@ -69,7 +70,8 @@ def spread(
         total = len(jobs)
     n_processes = min(n_processes or n_parallel(device, n_threads), len(jobs))
     every = 1 if sys.stderr.isatty() else 20
-    with tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
+    hidden = not is_first()
+    with tqdm(total=total, desc=label, unit=unit, mininterval=every, disable=hidden) as bar:
         if address and jobs:
             from lib.work.ray_workers import spread_over_cluster
 

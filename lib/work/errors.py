@@ -42,6 +42,8 @@ def in_one_line(error: Exception) -> str | None:
     """What a program says of an error; None of a fault of ours, which ends with a traceback."""
     if isinstance(error, InputError | StoppedError):
         return str(error)
+    if "gloo/transport" in str(error) or type(error).__name__ == "DistBackendError":
+        return "another rank has ended, or did not answer for long"
     said = lacking(error)
     return f"{said}; what is unfinished is removed" if said else None
 

@@ -3,12 +3,15 @@
 A variant has an init scale, an optimiser and labels, which may be permuted.
 """
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from lib.files.files import InputError
@@ -17,6 +20,7 @@ from lib.files.params import Count, Interval, Positive, Seeds, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.training.attention import PRODUCTS
 from lib.training.devices import Device, generator, kind_of, use_device
+from lib.training.parts import check_parts, in_parts
 from lib.training.sgd import State, saved_steps, sgd
 from lib.training.stacked import Losses, apart, groups, joined, together
 from lib.vision.augmentation import Augmentation, RandAugment
@@ -38,6 +42,7 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import n_parallel, spread
 from lib.work.live import Curves
 from lib.work.progress import advance
+from lib.work.ranks import is_first, join, launch, leave, n_ranks, of_first, own_device
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class Train(Seeds):
     snapshot_every: Count
     threads: Annotated[int, Interval("[1, 64]")] = 1
     cells_together: Count = 1  # of seeds and variants: so many are trained as one stacked model
+    # So many are computed one by one and added, by as many processes as the environment says.
+    parts: Annotated[int, Interval("[1, 65536]")] = 1
     deterministic: bool = False
     controls: tuple[str, ...] = ()  # of the table of cases
     randaugment: RandAugment | None = None
@@ -66,6 +73,9 @@ class Train(Seeds):
             raise ValueError("init_scales, controls: wanted at least one of them, got none")
         if self.warmup_steps > self.n_steps:
             raise ValueError(f"warmup_steps: wanted at most n_steps, got {self.warmup_steps}")
+        check_parts(self.parts, self.batch_size)
+        if self.parts > 1 and self.cells_together > 1:
+            raise ValueError(f"cells_together: wanted 1 beside parts, got {self.cells_together}")
 
     @property
     def steps(self) -> list[int]:
@@ -87,13 +97,17 @@ class Training(NamedTuple):
 
 def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     params = read_params(section, Train)
+    if launch(params.parts, params.device):
+        return
     variants = chosen_variants(controls, params.controls, params.init_scales)
     file = dataset_file(dataset)
     images = read_as("a data set of images", read_dataset, file)
     trainings = [Training(variant, seed) for variant in variants for seed in params.seeds]
-    check_fit(params, images)
-    say_cost(params, images, len(trainings), dataset.parent)
-    clear_runs(runs)
+    join(params.device)
+    if is_first():
+        check_fit(params, images)
+        say_cost(params, images, len(trainings), dataset.parent)
+        clear_runs(runs)
     key = key_of(train_together, file, device=params.device)
     rules = groups(trainings, partial(rule_of, params), params.cells_together)
     done = spread(
@@ -103,10 +117,13 @@ def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
         total=len(trainings) * params.n_steps,
         n_threads=params.threads,
         device=params.device,
+        n_processes=1 if n_ranks() > 1 else None,
     )
     list(done)
-    for variant in variants:
-        publish(runs, variant, params, key)
+    if is_first():
+        for variant in variants:
+            publish(runs, variant, params, key)
+    leave()
 
 
 def check_fit(params: Train, images: Dataset) -> None:
@@ -126,13 +143,14 @@ def check_fit(params: Train, images: Dataset) -> None:
 def say_cost(params: Train, images: Dataset, n_trainings: int, folder: Path) -> None:
     """Say what all trainings cost; raises `InputError` where that is too much."""
     flops, n_bytes = training_cost(params.model, images.shape, images.n_classes)
+    here = n_parallel(kind_of(params.device), params.threads)
     check_budget(
         f"{n_trainings} trainings of {params.n_steps} steps",
         flops * params.batch_size * params.n_steps * n_trainings,
         n_bytes * n_trainings * len(params.steps),
-        use_device(params.device),
+        use_device(own_device(params.device)),
         params.precision,
-        n_parallel(kind_of(params.device), params.threads),
+        n_ranks() if n_ranks() > 1 else here,
         max_hours=params.max_hours,
         folder=folder,
     )
@@ -162,22 +180,24 @@ def train_together(
         )
         for one in trainings
     }
-    with unfinished(places, params.steps) as wanted:
+    with unfinished(places, params.steps) if is_first() else nullcontext({}) as found:
+        wanted = {one: found.get(one) for one in of_first(lambda: list(found))}
         advance(params.n_steps * (len(trainings) - len(wanted)))
         if wanted:
             train(read_dataset(dataset), params, wanted)
 
 
-def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints]) -> None:
+def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints | None]) -> None:
     """Train from the newest checkpoint to the last step, several as one.
 
-    A GPU is waited for only to save something.
+    A GPU is waited for only to save something. Of several ranks only the first is given what is
+    kept: it alone reads, scores and saves.
     """
-    device = use_device(params.device, params.deterministic)
+    device = use_device(own_device(params.device), params.deterministic)
     trainings = list(wanted)
-    kept = list(wanted.values())
+    kept = [checkpoints for checkpoints in wanted.values() if checkpoints is not None]
     n = len(trainings)
-    saved = set(params.steps)
+    saved = set(params.steps if kept else ())
     fused = n == 1 and not params.deterministic
     statistics = [s.to(device) for s in images.statistics()]
     fed = images.on(device)
@@ -186,7 +206,11 @@ def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints]) -
         x = standardise(x, *statistics)
         return training_loss(weights, x, y, params.precision, fused=fused)
 
-    losses = Losses(loss, n, device, *([torch.compile] if params.compile else []))
+    def wrapped(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        compiled = torch.compile(loss) if params.compile else loss
+        return in_parts(compiled, params.parts, dist.group.WORLD)
+
+    losses = Losses(loss, n, device, wrapped)
 
     def save(state: State) -> None:
         means = apart({"train_loss": losses.means()}, n)
@@ -195,11 +219,12 @@ def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints]) -
             scores = score_batches(weights, test, params.precision, fused=fused)
             one.save(state.step, weights, mean | scores)
 
-    resumed = newest(kept)
+    resumed = of_first(lambda: newest(kept))
     if resumed is None:
         first = [first_weights(params, images, one) for one in trainings]
         start = State(0, {name: w.to(device) for name, w in together(first).items()})
-        save(start)
+        if kept:
+            save(start)
     else:
         step, parts = resumed
         tensors = together(parts)
@@ -211,7 +236,7 @@ def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints]) -
     for state in steps:
         if state.step in saved:
             save(state)
-        if kept[0].due():
+        if kept and kept[0].due():
             parts = apart(state.tensors() | {"tally": losses.tally}, n)
             for one, tensors in zip(kept, parts, strict=True):
                 one.checkpoint(state.step, tensors)

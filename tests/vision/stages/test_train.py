@@ -91,6 +91,11 @@ def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, 
         assert steps[value][step] != pytest.approx(exact[value][step], rel=1e-5)
 
 
+def test_a_batch_in_parts_trains_as_the_whole_batch(train, data):
+    params = ONE | {"batch_size": 4, "parts": 4, "augmentation": "crop_flip"}
+    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
+
+
 @pytest.mark.parametrize("n", [3, 50])
 def test_trainings_together_are_those_alone(train, data, updates, n):
     """Eight with two optimisers, of which the one with its own rate takes its own updates."""
@@ -254,6 +259,12 @@ def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeyp
         ({"batch_size": 14}, "batch_size: wanted at most 13 images, got 14"),
         ({"model": SIZES | {"patch_size": 3}}, "patch_size: wanted a divisor of 8 and 16, got 3"),
         ({"warmup_steps": 6}, "warmup_steps: wanted at most n_steps, got 6"),
+        ({"parts": 2}, "parts: wanted a divisor of the 5 samples of a batch, got 2"),
+        ({"parts": 3}, "parts: wanted a power of two, got 3"),
+        (
+            {"batch_size": 4, "parts": 2, "cells_together": 2},
+            "cells_together: wanted 1 beside parts, got 2",
+        ),
         (
             {"init_scales": [], "controls": []},
             "init_scales, controls: wanted at least one of them, got none",
