@@ -1,0 +1,220 @@
+"""A data set of encoded images: Arrow files, which are mapped and never read whole, and a manifest.
+
+A row is an image as its file had it (JPEG bytes), its label, and its file's name within its class,
+by which errors name the image.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from jaxtyping import Int
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from torch import Tensor
+
+from lib.files.files import InputError, atomic, sha256
+from lib.files.params import Count, Name, Positive
+from lib.files.tables import write_json
+
+MANIFEST = "manifest.json"
+PARTS = ("train", "test")
+SCHEMA = pa.schema([("image", pa.binary()), ("label", pa.int32()), ("name", pa.string())])
+BATCH_ROWS = 64
+MOST_BYTES = 1 << 25  # of an image: a column of a record batch holds less than 2 GiB
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One Arrow file of a data set, as the manifest lists it."""
+
+    __pydantic_config__ = STRICT
+
+    name: Name
+    rows: Count
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder of Arrow files holds.
+
+    A label is a place in `classes`; `files` has the shards of "train" and of "test" in order;
+    `skipped` names the broken images that were left out. `mean` and `deviation` are those of each
+    channel, in units of pixels 0..255. A model sees squares of `size` pixels.
+    """
+
+    __pydantic_config__ = STRICT
+
+    classes: list[str]
+    files: dict[str, list[Shard]]
+    skipped: list[str]
+    mean: list[float]
+    deviation: list[Positive]
+    size: Count
+
+    def __post_init__(self) -> None:
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+            raise ValueError(
+                f"classes: wanted two distinct names or more, got {self.classes!s:.80}"
+            )
+        if sorted(self.files) != sorted(PARTS) or not all(self.files.values()):
+            got = {part: len(shards) for part, shards in self.files.items()}
+            raise ValueError(f"files: wanted one or more of train and of test, got {got}")
+        names = [shard.name for shards in self.files.values() for shard in shards]
+        if len(set(names)) < len(names):
+            raise ValueError(f"files: wanted distinct names, got {names!s:.80}")
+        for name, numbers in (("mean", self.mean), ("deviation", self.deviation)):
+            if len(numbers) != 3:
+                raise ValueError(f"{name}: wanted a number for each of 3 channels, got {numbers}")
+
+    def n_images(self, part: str) -> int:
+        """The number of images of "train" or "test"."""
+        return sum(shard.rows for shard in self.files[part])
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a folder of Arrow files, floats in six significant digits."""
+    write_json(asdict(manifest), folder / MANIFEST)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a folder of Arrow files.
+
+    Raises `InputError` where it is missing or broken, or where a file that it lists is missing.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = TypeAdapter(Manifest).validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: wanted the manifest of a data set, got: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"{step}: " for step in first["loc"])
+        said = first["msg"].removeprefix("Value error, ")
+        raise InputError(
+            f"{path}: wanted the manifest of a data set, got: {place}{said}, "
+            f"in {first['input']!r:.80}"
+        ) from error
+    for part in PARTS:
+        for shard in manifest.files[part]:
+            if not (folder / shard.name).is_file():
+                raise InputError(f"{folder}: wanted the file {shard.name}, which {MANIFEST} lists")
+    return manifest
+
+
+def write_shard(path: Path, rows: Iterable[tuple[bytes, int, str]]) -> None:
+    """Write images with their labels and names as one Arrow file, whole or not at all.
+
+    At most `BATCH_ROWS` images are held at once. Raises `InputError` for an image that is too
+    large.
+    """
+    with atomic(path) as part, pa.ipc.new_file(str(part), SCHEMA) as writer:
+        for batch in _batches(rows):
+            images, labels, names = zip(*batch, strict=True)
+            columns = {"image": images, "label": labels, "name": names}
+            writer.write_batch(pa.record_batch(columns, SCHEMA))
+
+
+def _batches(rows: Iterable[tuple[bytes, int, str]]) -> Iterator[list[tuple[bytes, int, str]]]:
+    left = iter(rows)
+    while batch := list(islice(left, BATCH_ROWS)):
+        for image, _, name in batch:
+            if len(image) > MOST_BYTES:
+                raise InputError(
+                    f"{name}: wanted an image of at most {MOST_BYTES} bytes, got {len(image)}"
+                )
+        yield batch
+
+
+def described(path: Path) -> Shard:
+    """An Arrow file as the manifest lists it."""
+    return Shard(path.name, len(open_shards([path])), sha256(path))
+
+
+class Shards:
+    """The images of several Arrow files, one after another.
+
+    A file is mapped when a row of it is first asked for, in each process anew: what is handed to
+    another process is paths and numbers of rows.
+    """
+
+    def __init__(self, paths: Sequence[Path], rows: Sequence[int]):
+        self.paths = list(paths)
+        self.rows = list(rows)
+        self._starts = np.cumsum([0, *rows])
+        self._open: dict[int, pa.ipc.RecordBatchFileReader] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_open": {}}
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def row(self, index: int) -> tuple[bytes, int, str]:
+        """An image, its label and its name; raises `InputError` where its file is broken."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"row: wanted a number in 0..{len(self) - 1}, got {index}")
+        shard = int(np.searchsorted(self._starts, index, side="right")) - 1
+        within = index - int(self._starts[shard])
+        if shard not in self._open:
+            self._open[shard] = _opened(self.paths[shard])
+        with _whole(self.paths[shard]):
+            batch = self._open[shard].get_batch(within // BATCH_ROWS)
+            image, label, name = (column[within % BATCH_ROWS].as_py() for column in batch.columns)
+            return image, label, name
+
+    def labels(self) -> Int[Tensor, " n"]:
+        """The labels of all rows."""
+        found = [_opened(path).read_all().column("label").to_numpy() for path in self.paths]
+        return torch.from_numpy(np.concatenate(found).astype(np.int64))
+
+
+def open_shards(paths: Sequence[Path]) -> Shards:
+    """Open Arrow files as one sequence of images.
+
+    Raises `InputError` where one is missing, broken, or no file of `write_shard`.
+    """
+    return Shards(paths, [_n_rows(path) for path in paths])
+
+
+def open_part(folder: Path, manifest: Manifest, part: str) -> Shards:
+    """Open the images of "train" or "test"; raises `InputError` where they are not as listed."""
+    shards = manifest.files[part]
+    found = open_shards([folder / shard.name for shard in shards])
+    for shard, rows in zip(shards, found.rows, strict=True):
+        if rows != shard.rows:
+            raise InputError(f"{folder / shard.name}: wanted {shard.rows} images, got {rows}")
+    return found
+
+
+def _n_rows(path: Path) -> int:
+    """The number of rows; every record batch but the last has `BATCH_ROWS`."""
+    reader = _opened(path)
+    last = reader.num_record_batches - 1
+    with _whole(path):
+        return last * BATCH_ROWS + reader.get_batch(last).num_rows if last >= 0 else 0
+
+
+def _opened(path: Path) -> pa.ipc.RecordBatchFileReader:
+    with _whole(path):
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    if not reader.schema.equals(SCHEMA):
+        got = str(reader.schema).replace("\n", ", ")
+        raise InputError(f"{path}: wanted columns image, label and name, got {got:.200}")
+    return reader
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Have what Arrow says of a broken file name the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, IndexError) as error:
+        said = " ".join(str(error).split())
+        raise InputError(f"{path}: wanted a whole Arrow file of images, got: {said}") from error
