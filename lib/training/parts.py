@@ -6,6 +6,7 @@ a branch, and who adds the branches follows the same tree.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,26 @@ Loss = Callable[..., Tensor]
 Compute = Callable[..., tuple[Tensor, list[Tensor]]]  # of weights: a value, and its gradient
 
 
+@dataclass(frozen=True)
+class Block:
+    """The neighbouring parts of a batch that a rank computes."""
+
+    n_parts: int = 1
+    rank: int = 0
+    n_ranks: int = 1
+
+    @property
+    def parts(self) -> range:
+        """The numbers of its parts."""
+        n = self.n_parts // self.n_ranks
+        return range(self.rank * n, (self.rank + 1) * n)
+
+    def of(self, n_samples: int) -> slice:
+        """Which samples of a batch of so many are its own."""
+        n = n_samples // self.n_ranks
+        return slice(self.rank * n, (self.rank + 1) * n)
+
+
 def check_parts(n_parts: int, batch_size: int) -> None:
     """Raise `ValueError` where a batch cannot be cut into so many equal parts, added as a tree."""
     if n_parts < 1 or n_parts & (n_parts - 1):
@@ -32,11 +53,12 @@ def check_parts(n_parts: int, batch_size: int) -> None:
 
 def in_parts(loss: Loss, n_parts: int, group: dist.ProcessGroup | None = None) -> Loss:
     r"""The loss $\frac1P \sum_p \ell(w, \mathrm{part}_p)$ of a batch: $\ell$ itself, where that is
-    a mean over samples. Its gradient comes from it as from any other.
+    a mean over samples. Its gradient comes from it as from any other. Of several processes each is
+    given its own `Block` of the batch.
 
     Value and gradient are computed together, part by part, so that memory is needed for one part
-    and for at most $1 + \log_2 P$ gradients. The processes of a group each take a block of parts,
-    and each ends with the bits that one process computes alone. One part is the loss itself.
+    and for at most $1 + \log_2 P$ gradients. The processes of a group each end with the bits that
+    one process computes alone. One part is the loss itself.
     """
     if n_parts == 1:
         return loss
@@ -71,14 +93,11 @@ def _mean(
     *weights: Tensor,
 ) -> tuple[Tensor, list[Tensor]]:
     """The mean loss of the parts, and its gradient in each weight."""
-    rank = dist.get_rank(group) if group else 0
     n_ranks = dist.get_world_size(group) if group else 1
-    check_parts(n_parts, len(batch[0]))
     if n_parts % n_ranks:
         raise InputError(f"ranks: wanted a divisor of {n_parts} parts, got {n_ranks}")
-    parts = list(zip(*(tensor.chunk(n_parts) for tensor in batch), strict=True))
-    n_own = n_parts // n_ranks
-    own = parts[rank * n_own : (rank + 1) * n_own]
+    check_parts(n_parts, len(batch[0]) * n_ranks)
+    own = zip(*(tensor.chunk(n_parts // n_ranks) for tensor in batch), strict=True)
     total = tree_sum(_flat(loss, names, weights, part) for part in own)
     if group:
         total = _over_ranks(total, n_ranks, group)

@@ -10,9 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lib.files.files import InputError
-from lib.vision.arrow import MANIFEST, Manifest, read_manifest
-from lib.vision.augmentation import Augmentation
-from lib.vision.images import Batches, Images, read_images
+from lib.training.parts import Block
+from lib.vision.arrow import MANIFEST, Manifest, open_part, read_manifest
+from lib.vision.augmentation import Augmentation, randaugment
+from lib.vision.images import SCORED, Batches, Images, permuted, read_images
+from lib.vision.streams import scored_batches, stream
+from lib.work.compute import available_cores
+from lib.work.ranks import n_ranks_here
 
 PIXELS = "images.safetensors"
 
@@ -48,8 +52,9 @@ class StreamedImages:
         return (3, self.manifest.size, self.manifest.size)
 
     def on(self, device: torch.device) -> "StreamedImages":
-        """The same images, whose batches come to a device."""
-        return replace(self, device=device)
+        """The same images, whose batches come to a device; the cores that a GPU leaves decode."""
+        free = available_cores() // n_ranks_here() - 1
+        return replace(self, device=device, n_workers=max(0, free) if device.type == "cuda" else 0)
 
     def statistics(self) -> tuple[Float[Tensor, " channel"], Float[Tensor, " channel"]]:
         """Mean and standard deviation of each channel, as the manifest has them."""
@@ -62,13 +67,38 @@ class StreamedImages:
         how: Augmentation,
         permute: bool,
         start: int,
+        block: Block,
     ) -> Batches:
-        """As `Images.feed`; RandAugment draws anew for every batch."""
-        raise NotImplementedError
+        """As `Images.feed`; RandAugment draws anew for each part of each batch."""
+        labels = torch.from_numpy(open_part(self.folder, self.manifest, "train").labels())
+        fed = stream(
+            self.folder,
+            self.manifest,
+            batch_size,
+            draw,
+            cropped=how.crop == "resized_crop_flip",
+            labels=permuted(labels, draw("permuted labels")) if permute else labels,
+            start=start,
+            own=block.of(batch_size),
+            n_workers=self.n_workers,
+            device=self.device,
+        )
+        for step, (x, y) in enumerate(fed, start):
+            if how.randaugment is not None:
+                parts = zip(x.chunk(len(block.parts)), block.parts, strict=True)
+                changed = [
+                    randaugment(images, how.randaugment, draw("randaugment", step, part))
+                    for images, part in parts
+                ]
+                x = torch.cat(changed)
+            yield x, y
 
     def tests(self, n_images: int | None = None) -> Batches:
         """As `Images.tests`, of the middle square of every picture."""
-        raise NotImplementedError
+        every = self.manifest.n_images("test")
+        n = every if n_images is None else min(n_images, every)
+        how = {"n_workers": self.n_workers, "device": self.device}
+        return scored_batches(self.folder, self.manifest, n, SCORED, **how)
 
 
 Dataset = Images | StreamedImages

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from lib.training.parts import Block
 from lib.vision.augmentation import Augmentation, augmented
 
 SCORED = 1000  # test images that are scored together
@@ -89,8 +90,9 @@ class Images:
         how: Augmentation,
         permute: bool,
         start: int,
+        block: Block,
     ) -> Batches:
-        """The batches of a training from a step on, on the images' device, without end.
+        """The block of each batch of a training from a step on, without end, on their device.
 
         `draw` gives a generator for each named purpose; with `permute` labels are in random order.
         """
@@ -98,7 +100,9 @@ class Images:
         if permute:
             labels = permuted(labels, draw("permuted labels"))
         changed = partial(augmented, draw, how)
-        return batches(self.train_images, labels, batch_size, changed, draw, start)
+        own = block.of(batch_size)
+        for x, y in batches(self.train_images, labels, batch_size, changed, draw, start):
+            yield x[own], y[own]
 
     def tests(self, n_images: int | None = None) -> Batches:
         """The first `n_images` of the test images, or all, in batches."""

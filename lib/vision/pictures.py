@@ -66,9 +66,11 @@ def decoded(data: bytes, size: int, choose: Callable[[int, int], Box], name: str
 def _drafted(image: Image.Image, larger: int) -> float:
     """Have an image decoded at a part of its size; how many times smaller it comes."""
     width, height = image.size
-    if larger < 2 or image.draft(None, (width // larger, height // larger)) is None:
+    drafted = image.draft(None, (width // larger, height // larger)) if larger > 1 else None
+    if drafted is None:
         return 1.0
-    return width / image.size[0]
+    _, (_, _, right, _) = drafted  # where the whole image ends now, which need be no pixel's end
+    return width / right
 
 
 def _rgb(image: Image.Image) -> Image.Image:

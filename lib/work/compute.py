@@ -6,12 +6,10 @@ import os
 import resource
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +21,7 @@ from lib.work.cluster import WORKERS, cluster
 from lib.work.errors import StoppedError
 from lib.work.progress import advance, report_to, reporting
 from lib.work.ranks import is_first
-from lib.work.signals import kill_with_parent
+from lib.work.signals import end_worker_with_parent, kill_with_parent
 
 Result = TypeVar("Result")
 
@@ -217,11 +215,4 @@ def _start_worker(advanced: Any, n_threads: int) -> None:
     kill_with_parent()
     use_threads(n_threads)
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+    end_worker_with_parent()

@@ -34,9 +34,19 @@ def n_ranks() -> int:
     return int(os.environ["WORLD_SIZE"]) if is_rank() else 1
 
 
+def n_ranks_here() -> int:
+    """How many of them this machine has."""
+    return int(os.environ["LOCAL_WORLD_SIZE"]) if is_rank() else 1
+
+
+def rank() -> int:
+    """The number of this process among them; 0 where it computes alone."""
+    return int(os.environ["RANK"]) if is_rank() else 0
+
+
 def is_first() -> bool:
     """Whether this process is the first rank, or computes alone."""
-    return not is_rank() or os.environ["RANK"] == "0"
+    return rank() == 0
 
 
 def launch(n_parts: int, device: str) -> bool:

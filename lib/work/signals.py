@@ -1,11 +1,13 @@
 """How a process ends: by Ctrl-C, and with the process that started it."""
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
+from multiprocessing import connection
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
@@ -47,6 +49,18 @@ def kill_with_parent() -> None:
     """Have the kernel kill this process when its parent ends, where the system is Linux."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def end_worker_with_parent() -> None:
+    """End this worker when the process that asked for it ends, be it its parent or not."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _ancestors() -> list[int]:

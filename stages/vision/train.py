@@ -20,7 +20,7 @@ from lib.files.params import Count, Interval, Positive, Seeds, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.training.attention import PRODUCTS
 from lib.training.devices import Device, generator, kind_of, use_device
-from lib.training.parts import check_parts, in_parts
+from lib.training.parts import Block, check_parts, in_parts
 from lib.training.sgd import State, saved_steps, sgd
 from lib.training.stacked import Losses, apart, groups, joined, together
 from lib.vision.augmentation import Augmentation, RandAugment
@@ -42,7 +42,7 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import n_parallel, spread
 from lib.work.live import Curves
 from lib.work.progress import advance
-from lib.work.ranks import is_first, join, launch, leave, n_ranks, of_first, own_device
+from lib.work.ranks import is_first, join, launch, leave, n_ranks, of_first, own_device, rank
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,8 @@ def feed(images: Dataset, params: Train, training: Training, start: int) -> Batc
     """The batches of a training from a step on; all random numbers are drawn on the CPU."""
     draw = partial(generator, training.seed)
     permute = training.variant.labels == "permuted"
-    return images.feed(draw, params.batch_size, params.changes, permute, start)
+    block = Block(params.parts, rank(), n_ranks())
+    return images.feed(draw, params.batch_size, params.changes, permute, start, block)
 
 
 def publish(runs: Path, variant: Variant, params: Train, key: dict[str, Any]) -> None:

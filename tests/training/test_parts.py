@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from lib.files.files import InputError
-from lib.training.parts import check_parts, in_parts, tree_sum
+from lib.training.parts import Block, check_parts, in_parts, tree_sum
 from tests.pipeline.alone import LIBRARIES
 
 N_PARTS = 8
@@ -28,9 +28,11 @@ def loss(weights, X, y):
     return ((torch.tanh(X @ weights["A"]) @ weights["b"] + weights["c"] - y) ** 2).mean()
 
 
-def computed(loss):
-    """The loss of the problem, and its gradient in each weight, by name."""
+def computed(loss, block=None):
+    """The loss of the problem, or of a block of it, and its gradient in each weight, by name."""
     weights, batch = problem()
+    if block:
+        batch = [tensor[block.of(16)] for tensor in batch]
     for weight in weights.values():
         weight.requires_grad_()
     value = loss(weights, *batch)
@@ -101,7 +103,8 @@ def compute_as_rank(rank, folder):
     for n in (1, 2, 4):
         group = dist.new_group(list(range(n)))
         if rank < n:
-            torch.save(computed(in_parts(loss, N_PARTS, group)), folder / f"{n} {rank}")
+            found = computed(in_parts(loss, N_PARTS, group), Block(N_PARTS, rank, n))
+            torch.save(found, folder / f"{n} {rank}")
     if rank == 0:
         try:
             computed(in_parts(loss, 2, dist.group.WORLD))

@@ -3,7 +3,6 @@
 import json
 import pickle
 import re
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -163,20 +162,3 @@ def test_an_arrow_file_of_other_columns_is_named(tmp_path):
         writer.write_table(table)
     with pytest.raises(InputError, match=r"a\.arrow: wanted columns image, label and name, got "):
         open_shards([tmp_path / "a.arrow"])
-
-
-def test_the_images_that_are_read_do_not_stay_in_memory(tmp_path):
-    """Mapped pages are the system's, which takes them back: what counts is anonymous memory."""
-    path = tmp_path / "a.arrow"
-    write_shard(path, ((bytes(500_000), 0, f"{i}") for i in range(320)))
-    shards = open_shards([path])
-    shards.row(0)
-    before = anonymous_bytes()
-    for i in range(len(shards)):
-        shards.row(i)
-    assert anonymous_bytes() - before < 16_000_000 < path.stat().st_size / 9
-
-
-def anonymous_bytes():
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))

@@ -1,0 +1,254 @@
+"""A stream of batches depends on its seed and step alone: not on workers, slices, or its start."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from PIL import Image
+
+from lib.files.files import InputError
+from lib.training.devices import generator
+from lib.training.parts import Block
+from lib.vision.arrow import open_part, read_manifest
+from lib.vision.images import batches
+from lib.vision.streams import places, random_resized_crop, scored_batches, stream
+from lib.work.errors import StoppedError
+from tests.pipeline.project import PYTHON, ROOT
+from tests.vision.arrow_made import drawn, encoded, rows_of, write_data
+
+N = 100  # images: three batches of 28 an epoch
+B = 28
+DRAW = partial(generator, 5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder, rows_of([encoded(drawn(40, 30, i)) for i in range(N)]), size=16)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def squares(tmp_path_factory):
+    """Images of the model's size that are kept without loss, and their pixels."""
+    folder = tmp_path_factory.mktemp("squares")
+    images = [drawn(16, 16, i) for i in range(N)]
+    write_data(folder, rows_of([encoded(image, "PNG") for image in images]), size=16)
+    return folder, torch.stack([torch.from_numpy(np.array(image)) for image in images]).movedim(
+        3, 1
+    )
+
+
+def fed(folder, batch_size=B, *, cropped, labels=None, **options):
+    """A stream of a folder, from seed 5."""
+    manifest = read_manifest(folder)
+    if labels is None:
+        labels = torch.from_numpy(open_part(folder, manifest, "train").labels())
+    return stream(folder, manifest, batch_size, DRAW, cropped=cropped, labels=labels, **options)
+
+
+def scored(folder, n_images, batch_size, **options):
+    return scored_batches(folder, read_manifest(folder), n_images, batch_size, **options)
+
+
+def taken(n, *arguments, **options):
+    """The first batches of a stream."""
+    return list(islice(fed(*arguments, **options), n))
+
+
+def assert_same(found, wanted):
+    assert len(found) == len(wanted)
+    for (images, labels), (wanted_images, wanted_labels) in zip(found, wanted, strict=True):
+        assert torch.equal(images, wanted_images)
+        assert torch.equal(labels, wanted_labels)
+
+
+@pytest.mark.parametrize("start", [0, 2, 3, 7])
+def test_whole_images_are_fed_as_from_memory(squares, start):
+    folder, pixels = squares
+    labels = torch.arange(N) % 3
+    memory = batches(pixels, labels, B, lambda x, _: x, partial(generator, 5), start)
+    found = taken(7, folder, cropped=False, start=start)
+    assert_same(found, list(islice(memory, 7)))
+
+
+def test_places_are_those_of_batches_in_memory():
+    numbers = torch.arange(10, dtype=torch.uint8)[:, None, None, None]
+    epochs = []
+
+    def noted(images, epoch):
+        epochs.append(epoch)
+        return images
+
+    memory = batches(numbers, torch.arange(10), 3, noted, partial(generator, 1), 4)
+    wanted = [[(epochs[-1], i) for i in labels.tolist()] for _, labels in islice(memory, 8)]
+    assert list(islice(places(10, 3, partial(generator, 1), 4), 8)) == wanted
+
+
+def test_a_batch_larger_than_the_data_is_refused(folder):
+    with pytest.raises(ValueError, match="batch_size: wanted at most the 100 samples, got 101"):
+        next(fed(folder, 101, cropped=False))
+
+
+def test_a_crop_is_that_of_seed_epoch_and_index(folder):
+    step = 4  # the second batch of the second epoch
+    images, labels = taken(1, folder, cropped=True, start=step)[0]
+    for image, label, (epoch, index) in zip(
+        images, labels, next(places(N, B, DRAW, step)), strict=True
+    ):
+        data = encoded(drawn(40, 30, index))
+        wanted = random_resized_crop(data, 16, generator(5, "crop", epoch, index), "picture")
+        assert epoch == 1
+        assert torch.equal(image, wanted.movedim(2, 0))
+        assert label == index % 3
+
+
+@pytest.mark.parametrize("start", [1, 3, 5])
+def test_a_stream_goes_on_from_any_step_as_if_it_had_come_there(folder, start):
+    whole = taken(7, folder, cropped=True)
+    assert_same(taken(7 - start, folder, cropped=True, start=start), whole[start:])
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_slices_make_up_the_batches(folder, world):
+    slices = [
+        taken(4, folder, cropped=True, own=Block(world, rank, world).of(B)) for rank in range(world)
+    ]
+    joined = [
+        tuple(map(torch.cat, zip(*parts, strict=True))) for parts in zip(*slices, strict=True)
+    ]
+    assert_same(joined, taken(4, folder, cropped=True))
+
+
+def test_a_batch_of_several_pieces_is_whole(folder, monkeypatch):
+    wanted = taken(4, folder, cropped=True)
+    monkeypatch.setattr("lib.vision.streams.PIECE", 7)
+    assert_same(taken(4, folder, cropped=True), wanted)
+
+
+def test_other_labels_stand_for_those_of_the_files(folder):
+    other = torch.arange(N) + 1000
+    _, labels = taken(1, folder, cropped=True, labels=other)[0]
+    assert labels.tolist() == [1000 + index for _, index in next(places(N, B, DRAW))]
+
+
+def test_a_stream_draws_from_no_generator_of_torch(folder):
+    before = torch.get_rng_state()
+    taken(2, folder, cropped=True)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_scored_batches_have_every_image_in_order_and_the_last_may_be_smaller(squares):
+    folder, pixels = squares
+    found = list(scored(folder, N, 48))
+    assert [len(labels) for _, labels in found] == [48, 48, 4]
+    assert torch.equal(torch.cat([images for images, _ in found]), pixels)
+    assert torch.equal(torch.cat([labels for _, labels in found]), torch.arange(N) % 3)
+
+
+def write_broken(folder, n=200, broken=150):
+    rows = rows_of([encoded(drawn(40, 30, i)) for i in range(n)])
+    data, label, _ = rows[broken]
+    rows[broken] = (data[: len(data) // 2], label, "n02_17.JPEG")
+    write_data(folder, rows, size=16)
+
+
+def test_a_broken_image_ends_the_stream_in_its_turn_with_its_class_and_name(tmp_path):
+    write_broken(tmp_path)
+    feed = scored(tmp_path, 200, 100)
+    next(feed)
+    with pytest.raises(InputError, match=r"^n02_17\.JPEG: wanted a whole image, got: "):
+        next(feed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_workers_change_no_bit(folder, n_workers, monkeypatch):
+    monkeypatch.setattr("lib.vision.streams.PIECE", 8)
+    whole = taken(7, folder, cropped=True)
+    found = taken(5, folder, cropped=True, start=2, n_workers=n_workers)
+    assert_same(found, whole[2:])
+
+
+@pytest.mark.slow
+def test_a_broken_image_is_named_in_its_turn_by_a_worker_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("lib.vision.streams.PIECE", 10)
+    write_broken(tmp_path)
+    feed = scored(tmp_path, 200, 100, n_workers=2)
+    next(feed)
+    with pytest.raises(InputError, match=r"^n02_17\.JPEG: wanted a whole image, got: [^\n]*$"):
+        next(feed)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_ends_the_stream_with_an_error(folder):
+    feed = fed(folder, cropped=True, n_workers=2)
+    next(feed)
+    worker = multiprocessing.active_children()[0]
+    assert worker.pid
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(StoppedError, match="a process that decodes images has died"):
+        list(feed)
+
+
+ENDLESS = """
+import multiprocessing, os, signal, sys
+from pathlib import Path
+from functools import partial
+import torch
+from lib.training.devices import generator
+from lib.vision.arrow import read_manifest
+from lib.vision.streams import stream
+folder = Path(sys.argv[1])
+how = dict(cropped=True, labels=torch.zeros(100, dtype=torch.int64), n_workers=2)
+feed = stream(folder, read_manifest(folder), 30, partial(generator, 5), **how)
+next(feed)
+print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_process_that_is_killed(folder):
+    command = [PYTHON, "-c", ENDLESS, str(folder)]
+    killed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=100)
+    assert killed.returncode == -signal.SIGKILL
+    workers = killed.stdout.split()
+    assert len(workers) == 2
+    until = time.monotonic() + 60
+    while time.monotonic() < until and any(map(alive, workers)):
+        time.sleep(0.1)
+    assert not any(map(alive, workers))
+
+
+def alive(pid):
+    try:
+        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells it")
+def test_the_images_that_are_fed_do_not_stay_in_memory(tmp_path):
+    """Mapped pages are the system's, which takes them back: what counts is anonymous memory."""
+    small = encoded(Image.new("RGB", (8, 8)))
+    data = [small + bytes(500_000)] * 300  # what follows an image's end is not looked at
+    write_data(tmp_path, rows_of(data))
+    before = anonymous_bytes()
+    held = [anonymous_bytes() - before for _ in scored(tmp_path, 300, 10)]
+    assert max(held) < 30_000_000 < 500_000 * 300 / 4
+
+
+def anonymous_bytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
