@@ -8,6 +8,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch.nn.functional import pad
 
+from lib.work.cells import Checkpoints
 from tests.stages.made import generator, read_run
 from tests.vision.vit_made import (
     LAYOUT,
@@ -288,3 +289,25 @@ def assert_repeats(run, data, params, control, variant, atol=1e-6):
 
 def files_of(runs):
     return {file.relative_to(runs): file.read_bytes() for file in runs.rglob("*") if file.is_file()}
+
+
+class Unread(Checkpoints):
+    """In place of checkpoints: what is saved is counted, and no number is read."""
+
+    def __init__(self):
+        self.saved, self.written = [], 0
+
+    def steps(self):
+        return []
+
+    def due(self):
+        return True
+
+    def save(self, step, weights, scores):
+        assert {tensor.device.type for tensor in [*weights.values(), *scores.values()]} == {"meta"}
+        assert all(tensor.shape == () for tensor in scores.values())
+        self.saved.append((step, sorted(scores)))
+
+    def checkpoint(self, step, tensors):
+        assert {tensor.device.type for tensor in tensors.values()} == {"meta"}
+        self.written += 1

@@ -14,7 +14,6 @@ import torch
 from lib.files.files import InputError
 from lib.vision.images import Images
 from lib.vision.vit import ViT
-from lib.work.cells import Checkpoints
 from tests.pipeline.project import PYTHON, ROOT
 from tests.stages.made import read_run
 from tests.vision.train_made import (
@@ -29,6 +28,7 @@ from tests.vision.train_made import (
     SAVED,
     SECTION,
     SHORT,
+    Unread,
     assert_repeats,
     repeated,
 )
@@ -134,28 +134,6 @@ def test_weight_decay_is_of_adamw_alone(train, name, got):
         InputError, match=rf"line 2: weight_decay: wanted it of adamw alone, got {got}"
     ):
         train(ONE | {"init_scales": [], "controls": [name]}, table)
-
-
-class Unread(Checkpoints):
-    """In place of checkpoints: what is saved is counted, and no number is read."""
-
-    def __init__(self):
-        self.saved, self.written = [], 0
-
-    def steps(self):
-        return []
-
-    def due(self):
-        return True
-
-    def save(self, step, weights, scores):
-        assert {tensor.device.type for tensor in [*weights.values(), *scores.values()]} == {"meta"}
-        assert all(tensor.shape == () for tensor in scores.values())
-        self.saved.append((step, sorted(scores)))
-
-    def checkpoint(self, step, tensors):
-        assert {tensor.device.type for tensor in tensors.values()} == {"meta"}
-        self.written += 1
 
 
 @pytest.mark.parametrize(("n", "rule"), [(1, {}), (2, MORE["optimizer=muon,muon_of=heads"])])
