@@ -97,7 +97,10 @@ def _run(n: int) -> None:
     try:
         run.main([*options, f"--log-dir={os.devnull}", "-m", program.name, *sys.argv[1:]])
     except ChildFailedError as error:
-        ended = [f"rank {rank} {_end(one.exitcode)}" for rank, one in error.failures.items()]
+        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        # torchrun ends the others by SIGTERM
+        by_itself = [rank for rank, code in codes.items() if code != -signal.SIGTERM]
+        ended = [f"rank {rank} {_end(codes[rank])}" for rank in by_itself or codes]
         said = f"{', '.join(ended)}: all {n} ranks have ended; what is kept stays in scratch"
         raise StoppedError(said) from error
     except SignalException as error:
