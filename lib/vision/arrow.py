@@ -5,6 +5,7 @@ by which errors name the image.
 """
 
 import json
+import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -150,7 +151,7 @@ class Shards:
         self.paths = list(paths)
         self.rows = list(rows)
         self._starts = np.cumsum([0, *rows])
-        self._open: dict[int, pa.ipc.RecordBatchFileReader] = {}
+        self._open: dict[int, _Mapped] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_open": {}}
@@ -165,15 +166,12 @@ class Shards:
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
         within = index - int(self._starts[shard])
         if shard not in self._open:
-            self._open[shard] = _opened(self.paths[shard])
-        with _whole(self.paths[shard]):
-            batch = self._open[shard].get_batch(within // BATCH_ROWS)
-            image, label, name = (column[within % BATCH_ROWS].as_py() for column in batch.columns)
-            return image, label, name
+            self._open[shard] = _Mapped(self.paths[shard])
+        return self._open[shard].row(within)
 
     def labels(self) -> Int64[np.ndarray, " n"]:
         """The labels of all rows."""
-        found = [_opened(path).read_all().column("label").to_numpy() for path in self.paths]
+        found = [_Mapped(path).labels() for path in self.paths]
         return np.concatenate(found).astype(np.int64)
 
 
@@ -182,7 +180,7 @@ def open_shards(paths: Sequence[Path]) -> Shards:
 
     Raises `InputError` where one is missing, broken, or no file of `write_shard`.
     """
-    return Shards(paths, [_n_rows(path) for path in paths])
+    return Shards(paths, [_Mapped(path).n_rows for path in paths])
 
 
 def open_part(folder: Path, manifest: Manifest, part: str) -> Shards:
@@ -195,28 +193,55 @@ def open_part(folder: Path, manifest: Manifest, part: str) -> Shards:
     return found
 
 
-def _n_rows(path: Path) -> int:
-    """The number of rows; every record batch but the last has `BATCH_ROWS`."""
-    reader = _opened(path)
-    last = reader.num_record_batches - 1
-    with _whole(path):
-        return last * BATCH_ROWS + reader.get_batch(last).num_rows if last >= 0 else 0
+class _Mapped:
+    """An Arrow file, mapped by hand: Arrow's own map has the system read a record batch of 64
+    images wherever one of them is asked for.
+    """
 
+    def __init__(self, path: Path):
+        self.path = path
+        with self._whole():
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            self._map.madvise(mmap.MADV_RANDOM)
+            buffer = pa.py_buffer(self._map)
+            self._start = buffer.address
+            self._reader = pa.ipc.open_file(buffer)
+        if not self._reader.schema.equals(SCHEMA):
+            got = str(self._reader.schema).replace("\n", ", ")
+            raise InputError(f"{path}: wanted columns image, label and name, got {got:.200}")
 
-def _opened(path: Path) -> pa.ipc.RecordBatchFileReader:
-    with _whole(path):
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
-    if not reader.schema.equals(SCHEMA):
-        got = str(reader.schema).replace("\n", ", ")
-        raise InputError(f"{path}: wanted columns image, label and name, got {got:.200}")
-    return reader
+    @property
+    def n_rows(self) -> int:
+        """The number of rows; every record batch but the last has `BATCH_ROWS`."""
+        last = self._reader.num_record_batches - 1
+        with self._whole():
+            return last * BATCH_ROWS + self._reader.get_batch(last).num_rows if last >= 0 else 0
 
+    def labels(self) -> np.ndarray:
+        with self._whole():
+            return self._reader.read_all().column("label").to_numpy()
 
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """Have what Arrow says of a broken file name the file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, IndexError) as error:
-        said = " ".join(str(error).split())
-        raise InputError(f"{path}: wanted a whole Arrow file of images, got: {said}") from error
+    def row(self, index: int) -> tuple[bytes, int, str]:
+        with self._whole():
+            batch = self._reader.get_batch(index // BATCH_ROWS)
+            images, labels, names = batch.columns
+            within = index % BATCH_ROWS
+            _, ends, data = images.buffers()
+            first, end = np.frombuffer(ends, np.int32, 2, offset=4 * within).tolist()
+            first += data.address - self._start
+            end += data.address - self._start
+            page = first // mmap.PAGESIZE * mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_WILLNEED, page, end - page)  # at once, not page by page
+            return self._map[first:end], labels[within].as_py(), names[within].as_py()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Have what is said of a broken file name it."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+            said = " ".join(str(error).split())
+            raise InputError(
+                f"{self.path}: wanted a whole Arrow file of images, got: {said}"
+            ) from error

@@ -1,8 +1,10 @@
 """Arrow files of images give back what was written; what is broken is refused with its name."""
 
 import json
+import os
 import pickle
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -162,3 +164,20 @@ def test_an_arrow_file_of_other_columns_is_named(tmp_path):
         writer.write_table(table)
     with pytest.raises(InputError, match=r"a\.arrow: wanted columns image, label and name, got "):
         open_shards([tmp_path / "a.arrow"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").is_file(), reason="only Linux tells it")
+def test_a_row_is_read_from_disk_without_its_neighbours(tmp_path):
+    path = tmp_path / "a.arrow"
+    write_shard(path, [(bytes(200_000), 0, f"{i}") for i in range(64)])
+    shards = open_shards([path])
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # forget what was written
+    before = bytes_read()
+    shards.row(30)
+    assert bytes_read() - before < 1_000_000
+
+
+def bytes_read():
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
