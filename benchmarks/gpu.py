@@ -1,8 +1,9 @@
 """The training stage of vision beside a plain loop: images a second, and their share of the rate
 for matrix products.
 
-`python -m benchmarks.gpu SECTION IMAGES OUT.json` on a machine with a GPU, e.g.
-`vision.cifar10.train`, or as a part of `make gpu`. The stage's own loop (its batches, loss,
+`python -m benchmarks.gpu SECTION OUT.json --images FOLDER` on a machine with a GPU, e.g.
+`vision.cifar10.train`, or as a part of `make gpu`. Without images, made ones of ImageNet's size are
+trained on, a part of a batch at a time. The stage's own loop (its batches, loss,
 compilation and update) is measured compiled and not; the plain loop is a textbook ViT of the same
 sizes under autocast, with torch's Adam, whose images come one by one, cropped and mirrored, from
 the workers of a DataLoader, and whose loss is read at every step.
@@ -35,6 +36,8 @@ from stages.vision.train import Train, Training, feed
 
 WARM_UP = 5  # steps, which compile and fill caches
 MOST_WORKERS = 14
+IMAGENET_SIZE = 224
+IMAGENET_CLASSES = 1000
 
 
 def measured(params: Train, images: Images, seconds: float) -> dict[str, Any]:
@@ -223,8 +226,25 @@ def plain(params: Train, images: Images, device: torch.device) -> Iterator[float
             yield loss.item()
 
 
-def main(section: str, images: Path, out: Path, seconds: float = 20.0) -> None:
-    found = measured(read_params(section, Train), read_images(dataset_file(images)), seconds)
+def made(params: Train) -> Images:
+    """Noise of ImageNet's size and classes, enough for a batch."""
+    draw = torch.Generator().manual_seed(0)
+    tensors = {}
+    for part, n in (("train", params.batch_size), ("test", 1)):
+        shape = (n, 3, IMAGENET_SIZE, IMAGENET_SIZE)
+        tensors[f"{part}_images"] = torch.randint(0, 256, shape, generator=draw).byte()
+        tensors[f"{part}_labels"] = torch.arange(n) * (IMAGENET_CLASSES - 1) // max(1, n - 1)
+    return Images(**tensors)
+
+
+def main(section: str, out: Path, images: Path | None = None, seconds: float = 20.0) -> None:
+    params = read_params(section, Train)
+    if images is None:
+        part = params.batch_size // params.parts
+        params = replace(params, batch_size=part, parts=1, augmentation="none")
+        found = measured(params, made(params), seconds)
+    else:
+        found = measured(params, read_images(dataset_file(images)), seconds)
     for name, rate in found["images_per_second"].items():
         print(
             f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % "

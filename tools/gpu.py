@@ -1,9 +1,10 @@
 """All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25 KEEP=kept`.
 
-It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py),
-and trains the paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labels,
-then at .1, then at the others; then CIFAR-100. What the minutes do not suffice for is stopped, and
-goes on when the command is given again. After every init scale the tables and figures are
+It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py)
+and that of ViT-B/16, trains low_rank_sparse there and on the CPU, and then the paper's CIFAR-10 at
+init scale 1, each init scale with its null of permuted labels, then at .1, then at the others; then
+CIFAR-100, and the same images with twenty coarse labels. What the minutes do not suffice for is
+stopped, and goes on when the command is given again. After every init scale tables and figures are
 published, and `results.tar.gz` in the folder KEEP holds all that is to be kept. A call on another
 machine goes on from there and repeats no init scale that is finished; data, checkpoints and runs
 stay in FOLDER.
@@ -31,10 +32,13 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lib.files.files import InputError, atomic, sha256, write_files
 from lib.work.command import run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = (500, 300, 200, 150, 100, 70, 50, 30, 20, 10, 5, 3, 2, 1)
@@ -43,13 +47,16 @@ FOR_TRAINING = 0.6
 LONGEST_MEASUREMENT = 20  # seconds for each loop
 WARMUP_SHARE = 0.1  # at most, of the steps
 SNAPSHOTS = 20
+SEEDS_TOGETHER = 64  # of low_rank_sparse, which are trained as one
 CONTROLS = ROOT / "stages" / "vision" / "controls.tsv"
+CONFIGURATIONS = ROOT / "stages" / "low_rank_sparse" / "configurations.tsv"
+COARSE = "cifar100_coarse"  # CIFAR-100 with the labels of its twenty groups of classes
 ARCHIVE = "results.tar.gz"
 PART = 15 * 10**6  # bytes of a file in KEEP, at most
 # of an archive at most, so that it and the one that it replaces are never more than eight files
 PARTS = 4
 RESULTS = re.compile(  # what an archive holds, and nothing that Python would run
-    r"(speed|epochs|seconds)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
+    r"(speed|epochs|seconds|vit_b_16|one_layer)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
 )
 PACKAGES = {
     "torch": "torch",
@@ -118,7 +125,7 @@ def main(
     minutes: float,
     folder: Path = Path("gpu"),
     params: Path = ROOT / "params.yaml",
-    datasets: str = "cifar10 cifar100",
+    datasets: str = f"cifar10 cifar100 {COARSE}",
     source: str = "",
     epochs: int = 0,
     device: str = "cuda",
@@ -143,6 +150,8 @@ def main(
         n_images = work.images(Step(first, sections[first]))
         speed = work.speed(Step(first, sections[first]))
         chosen = work.epochs(epochs, sections[first], n_images, speed)
+        work.vit_b_16(params, device)
+        work.one_layer(params, device)
         work.pack()
         for step in steps(sections, chosen, work):
             work.carry_out(step)
@@ -180,6 +189,10 @@ def given(params: Path, dataset: str, device: str, source: str) -> Section:
     known = [
         name for name, value in sections.items() if isinstance(value, dict) and "train" in value
     ]
+    if "cifar100" in known:
+        fine = sections["cifar100"]
+        sections[COARSE] = fine | {"data": fine["data"] | {"labels": "coarse"}}
+        known.append(COARSE)
     if dataset not in known:
         raise InputError(
             f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got "
@@ -267,6 +280,18 @@ def shaped(section: Section, scales: list[float], epochs: int, n_images: int) ->
         "snapshot_every": max(1, n_steps // SNAPSHOTS),
     }
     return section
+
+
+def compared(losses: dict[str, "pd.DataFrame"]) -> dict[str, float]:
+    """How far the mean losses over seeds of two devices differ, and their standard deviations."""
+    by_step = {
+        name: table.groupby(["configuration", "step"])["loss"] for name, table in losses.items()
+    }
+    difference = by_step["device"].mean() - by_step["cpu"].mean()
+    return {
+        "largest_difference": float(difference.abs().max()),
+        "largest_spread": float(by_step["cpu"].std().max()),
+    }
 
 
 def affordable(seconds: float, trainings: int, n_images: int, images_per_second: float) -> int:
@@ -370,12 +395,57 @@ class Work:
             seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
             arguments = [
                 f"vision.{step.dataset}.train",
-                f"data/vision/{step.dataset}/images",
                 "speed.json",
+                "--images",
+                f"data/vision/{step.dataset}/images",
             ]
             self._run(step, ["benchmarks.gpu", *arguments, "--seconds", f"{seconds:g}"])
             found = self._kept("speed.json", {})
         return found
+
+    def vit_b_16(self, params: Path, device: str) -> None:
+        """Measure images a second of ImageNet's model, on made images, where params have it."""
+        from lib.files.params import load_yaml
+
+        sections = load_yaml(params)
+        if "imagenet" not in sections["vision"] or (self.folder / "vit_b_16.json").exists():
+            return
+        section = given(params, "imagenet", device, "")
+        seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
+        command = ["benchmarks.gpu", "vision.imagenet.train", "vit_b_16.json"]
+        self._run(Step("imagenet", section), [*command, "--seconds", f"{seconds:g}"])
+
+    def one_layer(self, params: Path, device: str) -> None:
+        """Train low_rank_sparse on the CPU and on the device, where params have it: how long each
+        takes, and how far the mean loss over seeds differs at any step, beside its spread.
+        """
+        from lib.files.params import load_yaml
+        from lib.files.tables import read_table
+
+        section = load_yaml(params).get("low_rank_sparse")
+        if section is None or (self.folder / "one_layer.json").exists():
+            return
+        place = "one_layer"
+        samples = f"{place}/samples.safetensors"
+        family = "low_rank_sparse"
+        generate = ["stages.low_rank_sparse.generate", f"{family}.generate", samples]
+        self._call(place, {family: section}, generate)
+        seconds = {}
+        losses = {}
+        for name, kind in (("cpu", "cpu"), ("device", device)):
+            train = section["train"] | {"device": kind, "seeds_together": SEEDS_TOGETHER}
+            table = f"{place}/{name}.parquet"
+            arguments = [f"{family}.train", f"{family}.generate.n_seeds", str(CONFIGURATIONS)]
+            command = [
+                "stages.low_rank_sparse.train",
+                *arguments,
+                samples,
+                f"{place}/{name}",
+                table,
+            ]
+            seconds[name] = self._call(place, {family: section | {"train": train}}, command)
+            losses[name] = read_table(self.folder / table)
+        self._keep("one_layer.json", {"seconds": seconds, **compared(losses)})
 
     def epochs(self, wanted: int, section: Section, n_images: int, speed: dict[str, Any]) -> int:
         """How many epochs: those that are wanted, those of the call before, or what the speed and
@@ -513,6 +583,10 @@ class Work:
     def _run(self, step: Step, command: list[str]) -> None:
         """Run a module in the folder, with the step's params, until the clock ends it."""
         params = {"vision": self.shared | {step.dataset: step.section}}
+        self._call(step.dataset, params, command)
+
+    def _call(self, name: str, params: Section, command: list[str]) -> float:
+        """Run a module with these params; the seconds of wall time, which count for a name."""
         (self.folder / "params.yaml").write_text(json.dumps(params, indent=1))
         environment = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
         environment["PYTHONPATH"] = os.pathsep.join(
@@ -527,7 +601,8 @@ class Work:
             while process.poll() is None and self.clock.left:
                 time.sleep(0.05)
             process.kill()  # where it has not ended
-        self.seconds[step.dataset] = self.seconds.get(step.dataset, 0.0) + time.monotonic() - begin
+        seconds = time.monotonic() - begin
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self._keep("seconds.json", self.seconds)
         if process.returncode and not self.clock.left:
             raise OutOfTimeError
@@ -536,6 +611,7 @@ class Work:
                 f"{command[0]}: wanted a stage that ends well, got the exit code "
                 f"{process.returncode}"
             )
+        return seconds
 
     def _kept(self, name: str, otherwise: Any) -> Any:
         file = self.folder / name

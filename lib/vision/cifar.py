@@ -12,7 +12,7 @@ import pickle
 import tarfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from lib.files.files import InputError
+
+N_COARSE = 20  # groups of CIFAR-100's classes
 
 
 @dataclass(frozen=True)
@@ -96,14 +98,16 @@ OFFICIAL: dict[str, Official] = {
 }
 
 
-def read_cifar(folder: Path, name: str) -> dict[str, np.ndarray]:
+def read_cifar(folder: Path, name: str, *, coarse: bool = False) -> dict[str, np.ndarray]:
     """The images (uint8, [n, 3, 32, 32], red, green, blue) and labels in the official order.
 
     `folder` holds the official files themselves. The keys are train_images, train_labels,
-    test_images and test_labels; of CIFAR-100, the labels are the 100 fine ones.
+    test_images and test_labels; of CIFAR-100, the labels are the 100 fine ones, or the 20 `coarse`.
     Raises `InputError` where a file is missing, cut short or not the official one.
     """
     official = OFFICIAL[name]
+    if coarse:
+        official = replace(official, labels=b"coarse_labels", n_classes=N_COARSE)
     arrays = {}
     for part, batches in (("train", official.train), ("test", official.test)):
         pieces = [

@@ -20,10 +20,18 @@ class Digits:
 
 @dataclass(frozen=True)
 class Cifar:
-    """CIFAR's official files, downloaded or from the folder that holds them or their archive."""
+    """CIFAR's official files, downloaded or from the folder that holds them or their archive.
+
+    CIFAR-100 has a hundred classes, its `fine` labels, in twenty groups, its `coarse` ones.
+    """
 
     source: Literal["cifar10", "cifar100"]
     source_folder: str | None = None
+    labels: Literal["fine", "coarse"] = "fine"
+
+    def __post_init__(self) -> None:
+        if self.labels == "coarse" and self.source != "cifar100":
+            raise ValueError(f"labels: wanted fine, the only ones of {self.source}, got coarse")
 
 
 @dataclass(frozen=True)

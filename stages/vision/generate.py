@@ -41,7 +41,9 @@ def main(section: str, official: Path, dataset: OutFolder) -> None:
         case Digits():
             write_pixels(dataset, read_digits(official, source.n_test, source.seed))
         case Cifar():
-            write_pixels(dataset, read_cifar(official, source.source))
+            write_pixels(
+                dataset, read_cifar(official, source.source, coarse=source.labels == "coarse")
+            )
         case OwnImages():
             table = read_table(official / "files.parquet", COLUMNS)
             parts = split(table, source.test_share, source.seed)

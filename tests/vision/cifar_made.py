@@ -8,8 +8,9 @@ from lib.vision.cifar import OFFICIAL, Batch
 
 
 def pickled(pixels, labels, key=b"labels"):
-    """A batch as Python 2 and an old numpy wrote it: their names and strings."""
-    batch = {b"data": pixels, key: labels, b"coarse_labels": [0] * len(labels)}
+    """A batch as Python 2 and an old numpy wrote it; labels that are not read are all zero."""
+    others = dict.fromkeys((b"coarse_labels", b"fine_labels"), [0] * len(labels))
+    batch = {b"data": pixels, **others, key: labels}
     content = pickle.dumps(batch, 3).replace(b"numpy._core", b"numpy.core")
     return content.replace(b"X\x02\x00\x00\x00u1", b"U\x02u1")
 

@@ -122,6 +122,10 @@ def test_an_archive_without_the_official_files_is_refused(archive, content, mess
         ({"source": "digits", "n_test": 20}, "missing key 'seed'"),
         ({"source": "cifar10", "n_test": 20}, "unknown key 'n_test'"),
         (
+            {"source": "cifar10", "labels": "coarse"},
+            "labels: wanted fine, the only ones of",
+        ),
+        (
             {"source": "imagenet"},
             "source: wanted one of 'digits', 'cifar10', 'cifar100' or 'folder'",
         ),

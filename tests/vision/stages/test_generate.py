@@ -56,23 +56,27 @@ def test_the_digits_are_split_class_by_class_by_the_seed(generate, tmp_path):
     assert found == {}
 
 
-@pytest.mark.parametrize("source", ["cifar10", "cifar100"])
-def test_cifar_keeps_its_own_parts_and_order(generate, monkeypatch, tmp_path, source):
-    """Images are rows of red, then of green, then of blue; coarse labels are not read."""
-    key, train = {
-        "cifar10": (b"labels", ["data_batch_2", "data_batch_1"]),
-        "cifar100": (b"fine_labels", ["train"]),
-    }[source]
+@pytest.mark.parametrize(
+    ("source", "labels", "key"),
+    [
+        ("cifar10", "fine", b"labels"),
+        ("cifar100", "fine", b"fine_labels"),
+        ("cifar100", "coarse", b"coarse_labels"),
+    ],
+)
+def test_cifar_keeps_its_own_parts_and_order(generate, monkeypatch, tmp_path, source, labels, key):
+    """Images are rows of red, then of green, then of blue; no other labels are read."""
+    train = {"cifar10": ["data_batch_2", "data_batch_1"], "cifar100": ["train"]}[source]
     draw = np.random.default_rng(1)
     contents, held = {}, {"train": [], "test": []}
     for n, name in enumerate([*train, "test_batch"], 2):
         pixels = draw.integers(0, 256, (n, 3072), np.uint8)
-        labels = draw.integers(0, 10, n).tolist()
-        contents[name] = pickled(pixels, labels, key)
-        rows = zip(pixels, labels, strict=True)
+        numbers = draw.integers(0, 10, n).tolist()
+        contents[name] = pickled(pixels, numbers, key)
+        rows = zip(pixels, numbers, strict=True)
         held["train" if name in train else "test"] += rows
     published(monkeypatch, tmp_path / "official", source, contents)
-    found = generate(source=source)
+    found = generate(source=source, labels=labels)
     for part, rows in held.items():
         colours = [
             [row[1024 * c : 1024 * (c + 1)].reshape(32, 32) for c in range(3)] for row, _ in rows
