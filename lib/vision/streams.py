@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lib.files.files import InputError
-from lib.training.devices import generator
+from lib.training.devices import generator, keep_freed_memory
 from lib.vision.arrow import Shards, open_part, read_manifest
 from lib.work.errors import StoppedError
 from lib.work.signals import end_worker_with_parent
@@ -192,13 +192,18 @@ class Pictures(Dataset):
         The error is a result, so that it comes in its turn and in its own words, whoever decodes.
         """
         try:
-            return default_collate([(self._picture(*place), place[1]) for place in piece])
+            rows = [self.shards.row(index) for _, index in piece]
+            pictures = [self._picture(*at, *row) for at, row in zip(piece, rows, strict=True)]
+            return default_collate(
+                [(picture, at[1]) for picture, at in zip(pictures, piece, strict=True)]
+            )
         except InputError as error:
             return error
 
-    def _picture(self, epoch: int, index: int) -> UInt8[Tensor, "size size 3"]:
-        data, label, name = self.shards.row(index)
-        name = f"{self.classes[label]}/{name}"
+    def _picture(
+        self, epoch: int, index: int, data: bytes, label: int, file: str
+    ) -> UInt8[Tensor, "size size 3"]:
+        name = f"{self.classes[label]}/{file}"
         if not self.cropped:
             return centre_crop(data, self.size, name)
         draw = generator(self.seed, "crop", epoch, index)
@@ -314,3 +319,4 @@ def _decoded(
 def _start_worker(_number: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
     end_worker_with_parent()
+    keep_freed_memory()
