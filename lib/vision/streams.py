@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lib.files.files import InputError
+from lib.training.devices import keep_freed_memory
 from lib.vision.arrow import Manifest, Shards, open_part
 from lib.vision.pictures import Box, centre_square, decoded
 from lib.work.errors import StoppedError
@@ -223,3 +224,4 @@ def _decoded(
 def _start_worker(_number: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
     end_worker_with_parent()
+    keep_freed_memory()
