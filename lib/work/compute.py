@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from lib.training.devices import keep_freed_memory, kind_of, use_threads
-from lib.work.cluster import WORKERS, cluster
 from lib.work.errors import StoppedError
 from lib.work.progress import advance, report_to, reporting
 from lib.work.ranks import is_first
+from lib.work.ray_workers import WORKERS, cluster, spread_over_cluster
 from lib.work.signals import end_worker_with_parent, kill_with_parent
 
 Result = TypeVar("Result")
@@ -71,8 +71,6 @@ def spread(
     hidden = not is_first()
     with tqdm(total=total, desc=label, unit=unit, mininterval=every, disable=hidden) as bar:
         if address and jobs:
-            from lib.work.ray_workers import spread_over_cluster
-
             needs = {
                 "num_cpus": n_threads,
                 "num_gpus": int(kind_of(device) == "cuda"),
