@@ -52,12 +52,12 @@ def attention(
     every token, and b_O [d_model] to the sum.
     """
     projected = [project(X_query, W_Q), project(X, W_K), project(X, W_V)]
-    *inner, outer = biases or [None]
-    if inner:
-        projected = [Y + b[:, None] for Y, b in zip(projected, inner, strict=True)]
+    if biases:
+        of_heads = zip(projected, biases[:3], strict=True)
+        projected = [Y + b[:, None] for Y, b in of_heads]
     Z = attend(*projected, fused=fused)
     summed = Z.transpose(1, 2).flatten(2) @ merge_heads(W_O).T
-    return summed if outer is None else summed + outer
+    return summed + biases[3] if biases else summed
 
 
 def attend(

@@ -190,15 +190,14 @@ def statistics_of(source: OwnImages, files: pd.DataFrame, section: str) -> dict[
     places = np.linspace(0, len(files) - 1, min(len(files), N_FOR_STATISTICS)).round().astype(int)
     chosen = files.iloc[places]
     jobs = [(source, chosen[i : i + TOGETHER]) for i in range(0, len(chosen), TOGETHER)]
-    counts = sum(spread(histograms, jobs, label=f"{section}, channels", unit="part"))
+    found = spread(histograms, jobs, label=f"{section}, channels", unit="part")
+    counts = np.sum(list(found), axis=0)
     values = np.arange(256)
     mean = counts @ values / counts.sum(1)
     variance = counts @ values**2 / counts.sum(1) - mean**2
     deviation = np.sqrt(np.maximum(variance, 1e-12))
-    return {
-        name: np.float32(numbers).tolist()
-        for name, numbers in (("mean", mean), ("deviation", deviation))
-    }
+    numbers = {"mean": mean, "deviation": deviation}
+    return {name: of.astype(np.float32).tolist() for name, of in numbers.items()}
 
 
 def histograms(source: OwnImages, files: pd.DataFrame) -> Int64[np.ndarray, "3 256"]:
