@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from lib.files.files import InputError
 from lib.training.devices import kind_of
-from lib.work.ray_workers import WORKERS, cluster
 from lib.work.errors import StoppedError
+from lib.work.ray_workers import WORKERS, cluster
 from lib.work.signals import kill_with_parent
 
 RANKS = "LAB_RANKS"
