@@ -54,12 +54,14 @@ def other(value: Any) -> str:
 
 def changed(before: str, after: str) -> tuple[list[str], list[str]]:
     """The lines that went and the lines that came."""
-    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))[
-        2:
-    ]
-    return [line[1:] for line in lines if line[0] == "-"], [
-        line[1:] for line in lines if line[0] == "+"
-    ]
+    old, new = before.splitlines(), after.splitlines()
+    went, came = [], []
+    # autojunk would pass over lines that are frequent, and take others for them
+    for tag, i, k, j, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            went += old[i:k]
+            came += new[j:m]
+    return went, came
 
 
 def last_keys(names: Iterable[str]) -> list[str]:

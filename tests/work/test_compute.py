@@ -48,8 +48,9 @@ def test_every_seed_and_purpose_draws_for_itself():
 
 
 def test_a_machine_is_known_by_the_packages_that_compute_and_its_kind_of_cpu_or_gpu(monkeypatch):
-    packages = ("torch", "numpy", "scipy", "pandas", "pyarrow", "transformers", "peft")
-    installed = {name: version(name) for name in packages if find_spec(name)}
+    packages = ("torch", "numpy", "scipy", "pandas", "pyarrow", "pillow", "transformers", "peft")
+    modules = {"pillow": "PIL"}
+    installed = {one: version(one) for one in packages if find_spec(modules.get(one, one))}
     here = machine()
     assert here.items() >= installed.items()
     assert here.keys() - installed == {"CPU", "vector instructions"}
