@@ -125,6 +125,10 @@ help:
 	$(ACTIVATE) && python -m tools.site --packages ray | xargs python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt
 	touch $@
 
+.venv/s3: .venv/installed pyproject.toml
+	$(ACTIVATE) && python -m tools.site --packages s3 | xargs python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt
+	touch $@
+
 .venv/bench: .venv/installed pyproject.toml
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt -r benchmarks/requirements.txt
 	touch $@

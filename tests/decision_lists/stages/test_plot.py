@@ -238,6 +238,8 @@ def test_ratios_of_descents_are_on_a_scale_of_decades(panels):
 def test_what_is_judged_early_is_shaded(panels):
     _, axes = panels("spectra")
     assert [len(one.patches) for one in axes] == [0, 1, 1] * 2
+    spans = [(p.get_x(), p.get_x() + p.get_width()) for one in axes[1:3] for p in one.patches]
+    assert spans == [(2, 2), (1, 4)]
     assert {(one.get_xscale(), one.get_yscale()) for one in axes[:3]} == {("log", "log")}
 
 

@@ -71,6 +71,14 @@ def test_there_is_a_figure_for_each_question(figures):
     assert set(figures) == set(LINES)
 
 
+def test_every_panel_has_room_for_a_curve(figures):
+    """An inch of the figure, at least, is a row's and a column's."""
+    for name, figure in figures.items():
+        n_rows, n_columns = figure.axes[0].get_gridspec().get_geometry()
+        width, height = figure.get_size_inches()
+        assert min(width / n_columns, height / n_rows) >= 1, name
+
+
 TITLES = {
     "figure-1": "init scale 0.5, layer 2, head 3, seed 7",
     "figure-3": "layer 2, head 3, seed 7; each line one of the 2 largest singular values",
