@@ -19,12 +19,12 @@ import torch
 from jaxtyping import Int, UInt8
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
 from lib.files.files import InputError
 from lib.training.devices import keep_freed_memory
 from lib.vision.arrow import Manifest, Shards, open_part
-from lib.vision.pictures import Box, centre_square, decoded
+from lib.vision.pictures import Box, Pixels, centre_square, decoded
 from lib.work.errors import StoppedError
 from lib.work.signals import end_worker_with_parent
 
@@ -64,16 +64,13 @@ def random_box(width: int, height: int, draw: torch.Generator) -> Box:
     return (left, top, left + columns, top + rows)
 
 
-def random_resized_crop(
-    data: bytes, size: int, draw: torch.Generator, name: str
-) -> UInt8[Tensor, "size size 3"]:
+def random_resized_crop(data: bytes, size: int, draw: torch.Generator, name: str) -> Pixels:
     """A random crop by `random_box`, half of them mirrored; raises `InputError` for a broken
     image.
     """
     image = decoded(data, size, partial(random_box, draw=draw), name)
     mirrored = torch.rand((), generator=draw).item() < 0.5
-    chosen = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else image
-    return torch.from_numpy(np.array(chosen))
+    return np.array(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else image)
 
 
 def places(n: int, batch_size: int, draw: Draw, start: int = 0) -> Iterator[list[Place]]:
@@ -93,6 +90,22 @@ def places(n: int, batch_size: int, draw: Draw, start: int = 0) -> Iterator[list
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Images and their indices as they come from a worker: arrays, which go through a pipe.
+
+    Tensors would go through shared memory. It takes more time, as the system clears every page of
+    it, and containers often have little: a worker that finds none left is killed.
+    """
+
+    images: UInt8[np.ndarray | Tensor, "n size size 3"]
+    index: Int[np.ndarray, " n"]
+
+    def pin_memory(self) -> "Piece":
+        """The same in memory from which a GPU copies by itself; torch's loader calls it."""
+        return Piece(torch.as_tensor(self.images).pin_memory(), self.index)
+
+
+@dataclass(frozen=True)
 class Pictures(Dataset):
     """The images of a data set as a model sees them: crops that epoch and index decide, where there
     is a `draw`, or the middle.
@@ -103,22 +116,21 @@ class Pictures(Dataset):
     centre: float
     draw: Draw | None = None
 
-    def __getitem__(
-        self, piece: list[Place]
-    ) -> list[UInt8[Tensor, "n size size 3"] | Int[Tensor, " n"]] | InputError:
-        """The images at these places, and their indices; for a broken one, an error that names it.
+    def __getitem__(self, places: list[Place]) -> "Piece | InputError":
+        """The images at these places; for a broken one, an error that names it.
 
         The error is a result, so that it comes in its turn and in its own words, whoever decodes.
         """
         try:
-            return default_collate([(self._picture(*place), place[1]) for place in piece])
+            images = np.stack([self._picture(*place) for place in places])
+            return Piece(images, np.array([index for _, index in places]))
         except InputError as error:
             return error
 
-    def _picture(self, epoch: int, index: int) -> UInt8[Tensor, "size size 3"]:
+    def _picture(self, epoch: int, index: int) -> Pixels:
         data, _, name = self.shards.row(index)
         if self.draw is None:
-            return torch.from_numpy(centre_square(data, self.size, self.centre, name))
+            return centre_square(data, self.size, self.centre, name)
         return random_resized_crop(data, self.size, self.draw("crop", epoch, index), name)
 
 
@@ -212,8 +224,7 @@ def _decoded(
         for piece in loader:
             if isinstance(piece, InputError):
                 raise piece
-            images, index = piece
-            yield images, index
+            yield torch.as_tensor(piece.images), torch.as_tensor(piece.index)
     except (RuntimeError, ConnectionError, EOFError) as error:
         if isinstance(error, RuntimeError) and "exited unexpectedly" not in str(error):
             raise
