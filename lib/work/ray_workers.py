@@ -99,6 +99,8 @@ def spread_over_cluster(
                 yield done.pop(following)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
+        except ray.exceptions.UnserializableException:
+            raise  # an error of a job that cannot be unpickled; it says the worker's traceback
         except ray.exceptions.RayError as error:
             said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
             raise StoppedError(f"{label}: Ray gives up job {number} (memory?): {said}") from error
