@@ -21,8 +21,11 @@ def weights():
     return torch.randn(2, 3, 7, 5, generator=source), 3 * torch.randn(2, 3, 7, 5, generator=source)
 
 
-def test_rank_zero_gives_the_initial_matrix_and_a_full_rank_the_trained_one_to_the_bit(weights):
-    W, W_0 = weights
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rank_zero_gives_the_initial_matrix_and_a_full_rank_the_trained_one_to_the_bit(
+    weights, dtype
+):
+    W, W_0 = (matrices.to(dtype) for matrices in weights)
     cut = dict(truncated_updates(W, W_0, [0, 5, 6, 1000]))
     assert torch.equal(cut.pop(0), W_0)
     assert all(torch.equal(whole, W) for whole in cut.values())

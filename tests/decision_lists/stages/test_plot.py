@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from lib.decision_lists.figures.lines import shaded
 from tests.decision_lists.plot_made import TABLES
 from tests.stages.made import files, legend, series, table, ticks
 
@@ -241,6 +242,17 @@ def test_what_is_judged_early_is_shaded(panels):
     spans = [(p.get_x(), p.get_x() + p.get_width()) for one in axes[1:3] for p in one.patches]
     assert spans == [(2, 2), (1, 4)]
     assert {(one.get_xscale(), one.get_yscale()) for one in axes[:3]} == {("log", "log")}
+
+
+def test_every_singular_value_has_a_colour_of_its_own(panels):
+    for axes, n_values in ((panels("apart")[1][1], 2), (panels("spectra")[1][1], 4)):
+        assert len({line.get_color() for line in axes.lines[:n_values]}) == n_values
+
+
+def test_every_value_of_a_column_has_a_colour_of_its_own():
+    found = list(shaded(table("length\n3\n1\n2"), "length", ordered=True))
+    assert [length for length, _, _ in found] == [1, 2, 3]
+    assert len({color for _, _, color in found}) == 3
 
 
 def test_the_uniform_law_is_dotted_and_so_are_sequences_with_repeats(panels):

@@ -33,6 +33,14 @@ def generate(stage, tmp_path):
     return run
 
 
+def digits(row: int, column: int, value: int) -> bytes:
+    """A file as scikit-learn's, of white pictures and all classes, but for one number."""
+    table = np.zeros((N_DIGITS, 65), int)
+    table[:, 64] = np.arange(N_DIGITS) % 10
+    table[row, column] = value
+    return gzip.compress("".join(",".join(map(str, row)) + "\n" for row in table).encode())
+
+
 def check_part(found, part, images, labels):
     pictures, numbers = found.pop(f"{part}_images"), found.pop(f"{part}_labels")
     assert (pictures.dtype, numbers.dtype) == (torch.uint8, torch.int64)
@@ -93,8 +101,20 @@ def test_cifar_keeps_its_own_parts_and_order(generate, monkeypatch, tmp_path, so
         (DIGITS, digits_file().read_bytes()[:-100]),
         (DIGITS, gzip.compress(b"1,2\n3,4\n")),
         (DIGITS, gzip.compress(b"a,b\n")),
+        (DIGITS, digits(5, 63, 17)),
+        (DIGITS, digits(5, 64, 10)),
+        (DIGITS, digits(5, 0, -1)),
     ],
-    ids=["no batches", "no digits", "cut short", "another table", "a table of text"],
+    ids=[
+        "no batches",
+        "no digits",
+        "cut short",
+        "another table",
+        "a table of text",
+        "a pixel of 17",
+        "a class of 10",
+        "a pixel of -1",
+    ],
 )
 def test_what_is_not_the_official_file_stops_the_stage(generate, tmp_path, params, content):
     if content is not None:
