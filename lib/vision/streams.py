@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Int, UInt8
 from PIL import Image, features
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
 from lib.files.files import InputError
 from lib.training.devices import generator, keep_freed_memory
@@ -136,24 +136,20 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def centre_crop(data: bytes, size: int, name: str) -> UInt8[Tensor, "size size 3"]:
+def centre_crop(data: bytes, size: int, name: str) -> UInt8[np.ndarray, "size size 3"]:
     """The middle of an encoded image, by `centre_box`; raises `InputError` for a broken one."""
-    return _pixels(decoded(data, size, partial(centre_box, size=size), name))
+    return np.array(decoded(data, size, partial(centre_box, size=size), name))
 
 
 def random_resized_crop(
     data: bytes, size: int, draw: torch.Generator, name: str
-) -> UInt8[Tensor, "size size 3"]:
+) -> UInt8[np.ndarray, "size size 3"]:
     """A random crop by `random_box`, half of them mirrored; raises `InputError` for a broken
     image.
     """
     image = decoded(data, size, partial(random_box, draw=draw), name)
     mirrored = torch.rand((), generator=draw).item() < 0.5
-    return _pixels(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else image)
-
-
-def _pixels(image: Image.Image) -> UInt8[Tensor, "height width 3"]:
-    return torch.from_numpy(np.array(image))
+    return np.array(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else image)
 
 
 def places(n: int, batch_size: int, seed: int, start: int = 0) -> Iterator[list[Place]]:
@@ -173,6 +169,23 @@ def places(n: int, batch_size: int, seed: int, start: int = 0) -> Iterator[list[
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Images and their indices as they come from a worker: arrays, which go through a pipe.
+
+    Tensors would go through shared memory. It takes more time, as the system clears every page of
+    it, and containers often have little: a worker that finds none left is killed.
+    """
+
+    images: UInt8[np.ndarray | Tensor, "n size size 3"]
+    index: Int[np.ndarray | Tensor, " n"]
+
+    def pin_memory(self) -> "Piece":
+        """The same in memory from which a GPU copies by itself; torch's loader calls it."""
+        pinned = torch.as_tensor(self.images).pin_memory()
+        return Piece(pinned, self.index)
+
+
+@dataclass(frozen=True)
 class Pictures(Dataset):
     """The images of a data set as a model sees them: crops that epoch and index decide, or the
     middle.
@@ -184,25 +197,21 @@ class Pictures(Dataset):
     seed: int = 0
     cropped: bool = False
 
-    def __getitem__(
-        self, piece: list[Place]
-    ) -> list[UInt8[Tensor, "n size size 3"] | Int[Tensor, " n"]] | InputError:
-        """The images at these places, and their indices; for a broken one, an error that names it.
+    def __getitem__(self, piece: list[Place]) -> "Piece | InputError":
+        """The images at these places; for a broken one, an error that names it.
 
         The error is a result, so that it comes in its turn and in its own words, whoever decodes.
         """
         try:
             rows = [self.shards.row(index) for _, index in piece]
             pictures = [self._picture(*at, *row) for at, row in zip(piece, rows, strict=True)]
-            return default_collate(
-                [(picture, at[1]) for picture, at in zip(pictures, piece, strict=True)]
-            )
+            return Piece(np.stack(pictures), np.array([index for _, index in piece]))
         except InputError as error:
             return error
 
     def _picture(
         self, epoch: int, index: int, data: bytes, label: int, file: str
-    ) -> UInt8[Tensor, "size size 3"]:
+    ) -> UInt8[np.ndarray, "size size 3"]:
         name = f"{self.classes[label]}/{file}"
         if not self.cropped:
             return centre_crop(data, self.size, name)
@@ -307,8 +316,7 @@ def _decoded(
         for piece in loader:
             if isinstance(piece, InputError):
                 raise piece
-            images, index = piece
-            yield images, index
+            yield torch.as_tensor(piece.images), torch.as_tensor(piece.index)
     except (RuntimeError, ConnectionError, EOFError) as error:
         if isinstance(error, RuntimeError) and "exited unexpectedly" not in str(error):
             raise
