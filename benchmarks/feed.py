@@ -134,8 +134,8 @@ def main(results: Path, rounds: int = 9) -> None:
     errors = {"decoding alone": 0}
     with tempfile.TemporaryDirectory() as folder:
         write_data(Path(folder), images)
-        for n_workers in (0, 1, 2):
-            name = f"the feed, {n_workers} workers" if n_workers else "the feed, in this process"
+        ways = ("the feed, in this process", "the feed, 1 worker", "the feed, 2 workers")
+        for n_workers, name in enumerate(ways):
             jobs[name], first = feeding(Path(folder), n_workers)
             errors[name] = int((first.int() - right.int()).abs().max())
             if errors[name]:

@@ -221,7 +221,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.slow
 def test_workers_end_with_a_process_that_is_killed(folder):
     command = [PYTHON, "-c", ENDLESS, str(folder)]
-    killed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=100)
+    killed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert killed.returncode == -signal.SIGKILL
     workers = killed.stdout.split()
     assert len(workers) == 2
