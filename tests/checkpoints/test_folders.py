@@ -6,9 +6,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lib.checkpoints.folders import Checkpoint, check_pair, hub_name, open_checkpoint
+from lib.checkpoints.folders import (
+    Checkpoint,
+    adapter_disk,
+    check_pair,
+    hub_name,
+    open_checkpoint,
+)
 from lib.checkpoints.snapshots import open_snapshots
 from lib.files.files import InputError
+from lib.files.inputs import Entry
 from tests.checkpoints.transformers_made import made, moved, saved
 
 INDEX = "base/model.safetensors.index.json"
@@ -147,3 +154,21 @@ def test_a_base_is_named_as_the_hub_names_it(tmp_path, place, told, name):
     folder = Path(tmp_path, place)
     folder.mkdir(parents=True)
     assert hub_name(Checkpoint(folder, {"_name_or_path": told}, {})) == name
+
+
+@pytest.mark.parametrize(
+    ("whole", "equal", "n_numbers"),
+    [
+        (False, False, (1 + 2) * (10 + 7)),
+        (False, True, 3 * (1 + 2) * (10 + 7)),
+        (True, False, (1 + 2) * (10 + 7) + 2 * 2 * (24 + 4)),
+    ],
+)
+def test_an_adapter_takes_its_rank_times_rows_and_columns_and_what_it_carries_whole(
+    whole, equal, n_numbers
+):
+    """Of two ranks, in four bytes a number; embeddings are counted twice, as a tied head is."""
+    shapes = {"words": (6, 4), "W": (3, 4), "norm": (4,)}
+    tensors = {name: Entry(Path("model"), shape, "F32") for name, shape in shapes.items()}
+    base = Checkpoint(Path("base"), {"vocab_size": 6}, tensors)
+    assert adapter_disk(base, [1, 2], whole=whole, equal=equal) == 4 * n_numbers

@@ -136,7 +136,7 @@ def made_sweeps(draw):
     samples.loc[never, "hinge"] = 0.3
     samples.loc[(samples["seed"] == 0) & (samples["n_relevant"] == 2), "hinge"] = 0.1  # ever enough
     alike = {"varies": "n_train", "labels": "1|1", "permuted": False, "fitted_step": 3}
-    samples = samples.assign(value=samples["n_train"], **alike)
+    samples = samples.assign(value=samples["n_train"], of_samples_alone=1.0, **alike)
     table = pd.concat([table.assign(n_relevant=3, n_train=70), samples], ignore_index=True)
     return table.assign(seq_len=9, n_patterns=7)
 

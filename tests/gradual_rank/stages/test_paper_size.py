@@ -37,7 +37,7 @@ COLUMNS = (
 CASES = [
     ("all", "full", 1, 0, 7, -1.5, 0.9, 90, 6),
     ("some", "full", 2, 3, 3, -1.5, 0.9, 90, 6),
-    ("diagonal", "diagonal", 2, 3, 3, -0.5, 0.3, 50, 4),
+    ("diagonal", "diagonal", 2, 3, 3, -0.5, 0.3, 52, 4),  # the last step is a look
 ]
 # Of the one stage table: when what joins with which sign, and all products then.
 STAGES = f"""

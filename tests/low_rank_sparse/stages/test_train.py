@@ -110,8 +110,11 @@ def test_a_gpu_trains_alike(train, tmp_path, dataset):
 def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(
     train, tmp_path, dataset, monkeypatch
 ):
-    """It ends early, yet each later snapshot, row and loss is that of autograd over every step."""
-    numbers = []
+    """It ends early, yet each later snapshot, row and loss is that of autograd over every step, and
+    all steps are told to the progress bar.
+    """
+    numbers, told = [], []
+    monkeypatch.setattr("stages.low_rank_sparse.train.advance", told.append)
     whole = gradient_descent.gradient_descent
     monkeypatch.setattr(
         "stages.low_rank_sparse.train.gradient_descent",
@@ -121,6 +124,7 @@ def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(
     params = PARAMS | {"batch_size": 6, "snapshot_steps": [3, 100]}
     table = check(dataset, params, long, tmp_path, train(params, long), atol=1e-3)
     assert max(numbers) < 90
+    assert sum(told) == 120
     assert table["loss"].tolist()[-2:] == [0, 0]
     assert table["least_margin"].nunique() == 3
 
