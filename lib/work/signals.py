@@ -1,13 +1,11 @@
 """How a process ends: by Ctrl-C, and with the process that started it."""
 
 import ctypes
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from multiprocessing import connection
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
@@ -57,6 +55,9 @@ def end_worker_with_parent() -> None:
 
 
 def _wait_for_parent() -> None:
+    import multiprocessing
+    from multiprocessing import connection
+
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
