@@ -7,9 +7,10 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
+from lib.files.inputs import with_digest
 from tests.stages.made import write_run
 
 Weights = dict[str, Tensor]
@@ -160,7 +161,7 @@ def make_images(
     }
     tensors["test_labels"][0] = n_classes - 1
     path.mkdir(exist_ok=True)
-    save_file(tensors, path / "images.safetensors")
+    (path / "images.safetensors").write_bytes(with_digest(save(tensors)))
     return tensors
 
 
