@@ -15,7 +15,7 @@ from tests.pipeline.project import PYTHON, ROOT, contents, environment
 from tests.vision.train_made import IMAGE_SHAPE, N_CLASSES, ONE, SECTION, TABLE
 from tests.vision.vit_made import make_images
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
+pytestmark = pytest.mark.slow
 
 PARAMS = ONE | {"n_seeds": 2, "batch_size": 8, "parts": 4, "n_steps": 120, "snapshot_every": 40}
 HASTY = str(Path(__file__).parent / "hasty")  # checkpoints come after a quarter of a second
