@@ -33,6 +33,11 @@ settings.load_profile("repeatable")
 Run = Callable[..., None]
 
 
+def pytest_runtest_setup():
+    """What a test draws without a generator of its own does not depend on the tests before it."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def _no_figure_stays_open():
     """What one test draws is closed before the next, which may count the figures that are open."""
