@@ -193,30 +193,12 @@ def open_runs(folder: Path, family: str | None = None) -> list[Run]:
     """Open every run in a folder of runs, by name; raises `InputError` where none is, or one of
     another family.
     """
-    return [open_run(folder / name, family) for name in _runs_in(folder)]
-
-
-def open_chosen(folder: Path, chosen: Sequence[str], where: str) -> list[Run]:
-    """Open the chosen runs of a folder that are there, by name; raises `InputError` where none is.
-
-    `where`, the param that chooses, begins its message.
-    """
-    names = _runs_in(folder)
-    wanted = [name for name in names if name in chosen]
-    if not wanted:
-        raise InputError(
-            f"{where}: wanted some of {names}, the runs in {folder}; got {list(chosen)}"
-        )
-    return [open_run(folder / name) for name in wanted]
-
-
-def _runs_in(folder: Path) -> list[str]:
     names = (
         sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     )
     if not names:
         raise InputError(f"{folder}: wanted a folder of runs, got none")
-    return names
+    return [open_run(folder / name, family) for name in names]
 
 
 def _snapshot_name(number: int) -> str:

@@ -85,16 +85,13 @@ def styled() -> Iterator[None]:
         yield
 
 
-def rendered(figure: Figure, kind: str = "svg") -> bytes:
-    """The figure as a file of that kind, without a date, versions or random ids; closes it."""
+def rendered(figure: Figure) -> bytes:
+    """The figure as an SVG file, without a date, versions or random ids; closes it."""
     file = io.BytesIO()
     with plt.rc_context(_RC):
-        if kind == "svg":
-            _write_svg(figure, file)
-        else:
-            figure.savefig(file, format=kind, metadata={"Software": None}, dpi=DPI)
+        _write_svg(figure, file)
     plt.close(figure)
-    return rounded(file.getvalue()) if kind == "svg" else file.getvalue()
+    return rounded(file.getvalue())
 
 
 def as_svg(draw: Callable[[], Figure]) -> bytes:
@@ -137,13 +134,6 @@ def _write_svg(figure: Figure, file: io.BytesIO) -> None:
 def sized(width: float, height: float) -> tuple[float, float]:
     """The size of a figure in inches, which is never wider than it is read."""
     return min(width, READ_WIDTH), height
-
-
-def band(axes: Axes, x: Any, mean: Any, deviation: Any, **line: Any) -> None:
-    """A line with a shaded band of one standard deviation to each side."""
-    (drawn,) = axes.plot(x, mean, **line)
-    color = drawn.get_color()
-    axes.fill_between(x, mean - deviation, mean + deviation, color=color, alpha=0.16, lw=0)
 
 
 def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object) -> None:

@@ -21,6 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from lib.files.files import InputError, atomic, sha256, write_files
 from lib.files.params import Count, Interval, Name, Positive
 
+PIXELS = "images.safetensors"  # a folder has either this, or Arrow files and a manifest
 MANIFEST = "manifest.json"
 PARTS = ("train", "test")
 SCHEMA = pa.schema([("image", pa.binary()), ("label", pa.int32()), ("name", pa.string())])

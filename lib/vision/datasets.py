@@ -10,15 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lib.files.files import InputError
-from lib.training.parts import Block
-from lib.vision.arrow import MANIFEST, Manifest, open_part, read_manifest
+from lib.vision.arrow import MANIFEST, PIXELS, Manifest, open_part, read_manifest
 from lib.vision.augmentation import Augmentation, randaugment
 from lib.vision.images import SCORED, Batches, Images, permuted, read_images
+from lib.vision.parts import Block
 from lib.vision.streams import scored_batches, stream
 from lib.work.compute import available_cores
 from lib.work.ranks import n_ranks_here
-
-PIXELS = "images.safetensors"
 
 
 @dataclass(frozen=True)

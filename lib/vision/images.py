@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lib.training.parts import Block
 from lib.vision.augmentation import Augmentation, augmented
+from lib.vision.parts import Block
 
 SCORED = 1000  # test images that are scored together
 Batches = Iterator[tuple[UInt8[Tensor, "batch channel height width"], Int[Tensor, " batch"]]]

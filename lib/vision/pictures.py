@@ -5,9 +5,8 @@ from collections.abc import Callable
 from struct import error as struct_error
 
 import numpy as np
-import PIL
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, features
+from PIL import Image, ImageOps
 
 from lib.files.files import InputError
 
@@ -29,12 +28,6 @@ BROKEN = (
     struct_error,
     Image.DecompressionBombError,
 )
-
-
-def decoders() -> dict[str, str]:
-    """The versions of what decodes: another may give other pixels."""
-    jpeg = "libjpeg_turbo" if features.check_feature("libjpeg_turbo") else "jpg"
-    return {"pillow": PIL.__version__, "libjpeg": f"{jpeg} {features.version(jpeg)}"}
 
 
 def decoded(data: bytes, size: int, choose: Callable[[int, int], Box], name: str) -> Image.Image:

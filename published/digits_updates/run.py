@@ -28,7 +28,8 @@ from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import product_singular_values
 from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
-from lib.vision.datasets import PIXELS, dataset_file
+from lib.vision.arrow import PIXELS
+from lib.vision.datasets import dataset_file
 from lib.vision.figures.updates import outputs_of_ranks, ranks_by_classes, ranks_of_products
 from lib.vision.functions import added, distances, in_random_directions, times_at_loss, updates
 from lib.vision.images import Images, channel_statistics, read_images, standardise

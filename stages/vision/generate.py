@@ -19,7 +19,15 @@ from lib.files.files import InputError, atomic, clear, sha256
 from lib.files.inputs import read_json, with_digest
 from lib.files.memory import check_disk, check_memory
 from lib.files.tables import read_table, write_json
-from lib.vision.arrow import MANIFEST, Manifest, Shard, described, write_manifest, write_shard
+from lib.vision.arrow import (
+    MANIFEST,
+    PIXELS,
+    Manifest,
+    Shard,
+    described,
+    write_manifest,
+    write_shard,
+)
 from lib.vision.cifar import read_cifar
 from lib.vision.digits import read_digits
 from lib.vision.folders import COLUMNS, read_file, split
@@ -32,7 +40,6 @@ from lib.work.compute import spread
 TOGETHER = 500  # images that a job decodes
 SHARD = 1 << 28  # bytes of images in an Arrow file, about
 N_FOR_STATISTICS = 10_000  # training images whose channels are averaged
-PIXELS = "images.safetensors"
 
 
 def main(section: str, official: Path, dataset: OutFolder) -> None:

@@ -20,13 +20,13 @@ from lib.files.params import Count, Interval, Positive, Seeds, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.training.attention import PRODUCTS
 from lib.training.devices import Device, generator, kind_of, use_device
-from lib.training.parts import Block, check_parts, in_parts
 from lib.training.sgd import State, saved_steps, sgd
 from lib.training.stacked import Losses, apart, groups, joined, together
 from lib.vision.augmentation import Augmentation, RandAugment
 from lib.vision.budget import check_budget
 from lib.vision.datasets import Dataset, dataset_file, read_dataset
 from lib.vision.images import Batches, standardise
+from lib.vision.parts import Block, check_parts, in_parts
 from lib.vision.variants import InitScale, Variant, chosen_variants
 from lib.vision.vit import (
     MATRICES,

@@ -13,7 +13,7 @@ from safetensors.torch import save
 
 from lib.files import runs
 from lib.files.files import InputError, sha256
-from lib.files.runs import Layout, open_chosen, open_run, open_runs, write_run
+from lib.files.runs import Layout, open_run, open_runs, write_run
 from lib.files.tables import write_table
 
 ROOT = Path(__file__).parents[2]
@@ -248,9 +248,6 @@ def test_a_folder_of_runs_is_opened_by_name(tmp_path):
     for name in ("b", "a"):
         write_toy(tmp_path / name)
     assert [run.folder.name for run in open_runs(tmp_path)] == ["a", "b"]
-    assert [run.folder.name for run in open_chosen(tmp_path, ["c", "b"], "x.runs")] == ["b"]
-    with pytest.raises(InputError, match=r"x\.runs: wanted some of \['a', 'b'\].*; got \['c'\]"):
-        open_chosen(tmp_path, ["c"], "x.runs")
 
 
 @pytest.mark.parametrize("name", ["empty", "gone"])

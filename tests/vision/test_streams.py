@@ -18,9 +18,9 @@ from PIL import Image
 
 from lib.files.files import InputError
 from lib.training.devices import generator
-from lib.training.parts import Block
 from lib.vision.arrow import open_part, read_manifest
 from lib.vision.images import batches
+from lib.vision.parts import Block
 from lib.vision.streams import places, random_resized_crop, scored_batches, stream
 from lib.work.errors import StoppedError
 from tests.pipeline.project import PYTHON, ROOT

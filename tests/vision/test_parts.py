@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from lib.files.files import InputError
-from lib.training.parts import Block, check_parts, in_parts, tree_sum
+from lib.vision.parts import Block, check_parts, in_parts, tree_sum
 from tests.pipeline.alone import LIBRARIES
 
 N_PARTS = 8
