@@ -17,6 +17,8 @@ from torch import Tensor
 from lib.decision_lists.attention import Rows, attention_to_star
 from lib.decision_lists.lists import Task
 
+N_EPSILONS = 1000  # at which `least_feasible_length` looks, for each n
+
 
 def rarest_conflict(
     counts: Float[Tensor, "class token"],
@@ -75,8 +77,6 @@ def flow_bound(
     $\delta$ = `share` · $P_{\min} / n$, 0 < share < 4; with share 1, $\gamma = 9$. M is the length
     of the longest list.
     """
-    if not 0 < share < 4:
-        raise ValueError(f"share must lie in (0, 4), got {share}")
     delta = share * P_min / seq_len
     gamma = (4 / share - 1) ** 2
     log_L = math.log(n_tokens)
@@ -167,34 +167,32 @@ def descent_bound_of(task: Task) -> DescentBound:
 
 
 def with_noise(
-    bound: DescentBound, loss_at: Callable[[float], float], n_iterations: int = 60
+    bound: DescentBound, loss_at: Callable[[float], float]
 ) -> tuple[DescentBound, float]:
     """The constants at a V_0 with noise, and the residual of their scale, relative to it.
 
     `loss_at` measures L_0 at a scale, which is a fixed point; epsilon stays what it was.
     """
-    for _ in range(n_iterations):
+    for _ in range(60):
         bound = replace(bound, L_0=loss_at(bound.scale))
     after = replace(bound, L_0=loss_at(bound.scale))
     return bound, abs(after.scale / bound.scale - 1)
 
 
-def least_feasible_length(length: int, most: int = 1000, n_epsilons: int = 1000) -> int:
+def least_feasible_length(length: int) -> int:
     r"""The least n for which some $\epsilon$ meets the preconditions, at V_0 = cP, L = n + 1.
 
-    For `n_epsilons` values of $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the
+    For `N_EPSILONS` values of $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the
     `initial_loss` at the c of each, under the uniform law ($\delta = 1 / L$). That the best is
     $\epsilon = n L_0 / 18$, and n the `closed_form_length`, is for the comparison to say.
     """
-    for n in range(2, most):
-        delta = 1 / (n + 1)
-        for k in range(1, n_epsilons):
-            epsilon = k / n_epsilons * n * math.log(n) / 6
-            plain = DescentBound(delta, epsilon, math.log(n), n, length)
-            L_0 = initial_loss(n + 1, n, plain.scale)
-            if DescentBound(delta, epsilon, L_0, n, length).feasible:
-                return n
-    raise ValueError(f"most: wanted more than {most} for lists of length {length}")
+
+    def feasible(n: int, k: int) -> bool:
+        epsilon = k / N_EPSILONS * n * math.log(n) / 6
+        plain = DescentBound(1 / (n + 1), epsilon, math.log(n), n, length)
+        return replace(plain, L_0=initial_loss(n + 1, n, plain.scale)).feasible
+
+    return next(n for n in count(2) if any(feasible(n, k) for k in range(1, N_EPSILONS)))
 
 
 def closed_form_length(length: int) -> int:

@@ -23,15 +23,13 @@ Squares = Float[np.ndarray, "start key query"]
 
 
 class StackedLoss:
-    """The population loss of a task at V = cP, for many W side by side.
+    """The population loss of a task of distinct tokens at V = cP, for many W side by side.
 
     Of every row of attention.py it looks at the tokens of the sequence alone: axes are the place of
     a token in the sequence, the row, and the start.
     """
 
     def __init__(self, task: Task, scale: float):
-        if task.repeats:
-            raise ValueError(f"{task.name}: wanted sequences of distinct tokens, got repeats")
         L = task.n_tokens
         present = task.counts.numpy() > 0
         query, sequence = np.nonzero(present.T)

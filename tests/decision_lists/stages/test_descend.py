@@ -222,7 +222,3 @@ def check_course(courses, one, noise, descent):
 def test_preconditions_are_met_in_some_runs_alone(tables):
     met = tables["both"].groupby("task")["preconditions"].mean()
     assert met.to_dict() == {"long": 1, "near": 0, "steep": 0}
-
-
-def test_a_use_without_tasks_has_no_table(stage, tmp_path):
-    assert list(descend(stage, tmp_path, [IDLE, ALONE[0]])) == ["alone"]

@@ -49,13 +49,6 @@ def panels(stage, drawn, tmp_path):
     return of
 
 
-def test_there_is_a_figure_for_each_question(panels):
-    panels("bound")
-    names = "alignment apart attention bound crossover descents feasible late lemmas lengths lost"
-    names += " outcomes pruning ratios repeats spectra weights"
-    assert sorted(KEPT) == [f"{name}.svg" for name in names.split()]
-
-
 def test_the_figures_of_a_use_that_was_not_run_are_not_drawn(stage, drawn, tmp_path):
     (tmp_path / "tables").mkdir()
     for name in ("joint", "weights", "theorem", "both"):  # without "courses"

@@ -236,9 +236,3 @@ def test_sizes_that_do_not_fit_are_refused(stage, tmp_path):
     with pytest.raises(InputError, match=message):
         train(stage, tmp_path, minibatch={"seq_len": 7})
     assert files(tmp_path) == ["params.yaml", "starts.tsv", "tasks"]
-
-
-def test_a_start_of_a_name_twice_is_refused(stage, tmp_path):
-    message = "starts.tsv: line 3: wanted a case of its own, got 'small' again"
-    with pytest.raises(InputError, match=message):
-        train(stage, tmp_path, [STARTS[0], STARTS[1] | {"name": "small"}])

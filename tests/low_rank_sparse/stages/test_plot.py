@@ -1,14 +1,12 @@
 """The stage plot: what its figures show of the tables that evaluate makes of made ones."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import same_color, to_rgb
 
-from lib.files.files import InputError
 from lib.pages.style import (
     BLUE,
     GREEN,
@@ -69,12 +67,6 @@ def check_means(axes, lines):
 
 def heights(axes):
     return [bar.get_height() for bar in axes.patches if hasattr(bar, "get_height")]
-
-
-def test_every_figure_is_written(figures):
-    wanted = ["adapters", "attention", "corollary-1", "cuts", "energies", "figure-1", "figure-2"]
-    wanted += ["figure-3", "noise", "patterns", "robustness", "spectra", "sweeps"]
-    assert sorted(figures) == [f"{name}.svg" for name in wanted]
 
 
 def test_scores_are_shown_at_each_rank_of_all_updates(tables, figures):
@@ -334,13 +326,3 @@ def test_the_rank_is_shown_for_each_labelling_with_a_ring_at_its_number_of_patte
         columns = {"hinge_at_rank_below": HINGE_COLOR, "hinge_at_rank_2": BLUE}
         columns |= {"hinge_at_rank_k": TRAINED_COLOR, "hinge_in_random_directions": NULL_COLOR}
         check_means(line[4], [(sweep, "value", *column) for column in columns.items()])
-
-
-def test_measures_without_what_a_figure_shows_are_refused(stage, drawn, evaluated):
-    measures = json.loads((evaluated[1] / "measures.json").read_text())
-    del measures["slope_of_third_in_patterns"]
-    Path("tables").symlink_to(evaluated[1] / "tables")
-    Path("measures.json").write_text(json.dumps(measures))
-    with pytest.raises(InputError, match=r"measures.json: wanted 'slope_of_third_in_patterns'"):
-        stage("low_rank_sparse.plot", {"s": {"steps": [5]}}, "s", Path(), Path("figures"))
-    assert not Path("figures").exists()

@@ -263,8 +263,3 @@ def test_a_table_of_no_sweep_is_refused(sweep, tmp_path, case, message):
     with pytest.raises(InputError, match=message):
         sweep(case)
     assert not (tmp_path / "t").exists()
-
-
-def test_a_sweep_of_a_name_twice_is_refused(sweep):
-    with pytest.raises(InputError, match="sweeps: line 3: wanted a case of its own, got 'b' again"):
-        sweep(SIZES, SIZES | {"values": [0.1]})
