@@ -7,11 +7,11 @@ from tests.decision_lists.decision_lists_made import (
     Brute,
     classes,
     equal,
+    noisy_start,
     ordered,
     random_lists,
     random_permutation,
     random_weights,
-    rarest_class,
     read_tables,
     task,
 )
@@ -99,23 +99,11 @@ def test_lemma_1_holds_and_has_both_its_sides(tables):
     assert all(row["derivative"] >= row["bound"] * (1 - 1e-12) > 0 for row in rows)
 
 
-def constants(one):
-    """c, ε and L_0 at V_0 = cP with the best ε = n L_0 / 18, for the least chance of a set."""
-    n, delta, L_0 = one["seq_len"], rarest_class(one), 1.0
-    for _ in range(200):
-        epsilon = n * L_0 / 18
-        c = 10 * n * n * L_0 / delta + 4 * epsilon * n
-        brute = Brute(one)
-        L_0 = float(brute.loss(0 * brute.P, c * brute.P))
-        if abs(n * L_0 / 18 - epsilon) < 1e-15:
-            break
-    return c, epsilon, L_0
-
-
 def lemma_2(draw):
     one = random_task(draw, False)
     brute, n = Brute(one), one["seq_len"]
-    c, epsilon, L_0 = constants(one)
+    c, epsilon, _ = noisy_start(one, "none", 0)
+    L_0 = float(brute.loss(0 * brute.P, c * brute.P))
     offset = epsilon * (2 * torch.rand(brute.L, brute.L, generator=draw, dtype=torch.float64) - 1)
     if whole(draw, 0, 1):
         offset = epsilon * offset.sign()

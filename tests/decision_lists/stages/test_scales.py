@@ -106,11 +106,6 @@ def test_the_runs_that_are_kept_hold_the_flow_at_times_evenly_spaced_in_the_loga
     assert tables["runs"].keys() == {one["name"] for one in SEEN}
 
 
-def test_without_a_law_there_is_no_table(stage, tmp_path):
-    follow(stage, tmp_path, SEEN[:1])
-    assert files(tmp_path / "tables") == []
-
-
 def test_a_law_that_does_not_end_is_refused_and_nothing_is_written(stage, tmp_path):
     with pytest.raises(
         InputError, match="timed: wanted all right by the rescaled time 300, got errors"

@@ -283,10 +283,3 @@ def test_more_than_the_group_cannot_be_kept_of_it(cut):
     message = "kept_of_group: wanted at most the group of 3, got 4"
     with pytest.raises(InputError, match=message):
         cut(kept_of_group=4)
-
-
-def test_a_run_of_a_seed_without_samples_is_refused(cut, made, tmp_path):
-    save_file(made[0] | {"seeds": torch.tensor([4, 2, 3])}, tmp_path / "samples")
-    message = r"seeds: wanted seeds of the data set, \[4, 2, 3\], got 9"
-    with pytest.raises(InputError, match=message):
-        cut()
