@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -12,13 +12,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lib.decision_lists.attention import PopulationLoss
-from lib.decision_lists.bounds import DescentBound, descent_bound_of, with_noise
+from lib.decision_lists.bounds import DescentBound, descent_bound_of
 from lib.decision_lists.lists import Task
 from lib.files.params import Interval
 from lib.training.devices import generator
 from lib.training.gradient_descent import Step, Weights, gradient_descent
 
 Noise = Literal["none", "uniform", "adversarial"]
+ITERATIONS = 60  # of the equation for c, whose L_0 is measured at c
 FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice
 FLAT = 1e-12  # below it, an entry of the gradient has no sign
 # of a Ritz pair, over its value: the value's own error is of the order of the square
@@ -144,10 +145,14 @@ def noisy_start(
             if torch.equal(offset, before):
                 break
 
-    def loss_at(scale: float) -> float:
-        return float(loss({"W": zero, "V": scale * P + offset})[0])
+    def at_its_loss(bound: DescentBound) -> DescentBound:
+        L_0, _ = loss({"W": zero, "V": bound.scale * P + offset})
+        return replace(bound, L_0=float(L_0))
 
-    bound, residual = with_noise(plain, loss_at)
+    bound = plain
+    for _ in range(ITERATIONS):
+        bound = at_its_loss(bound)
+    residual = abs(at_its_loss(bound).scale / bound.scale - 1)
     return bound, residual, bound.scale * P + offset
 
 

@@ -106,7 +106,7 @@ def gamma(task: Task, share: float, solve: Solver) -> Tables:
 def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame, pd.DataFrame]:
     """When all is right, and whether it still is at the bound (`use`); and the path."""
     bound = flow_bound_of(task, share)
-    flow = ScaledFlow.of(task, bound.scale)
+    flow = ScaledFlow(task, bound.scale)
     followed = Followed(flow)
     end = bound.time * bound.scale**2
     followed.follow(end, solve.rtol_theorem, until_right=True)
@@ -142,7 +142,7 @@ def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame,
 
 def repeats(task: Task, scale: float, solve: Solver) -> Tables:
     """A run on sequences with repeats, to which the theorem does not apply, at a given scale."""
-    flow = ScaledFlow.of(task, scale)
+    flow = ScaledFlow(task, scale)
     steps = flow.steps(solve.longest_repeats * scale**2, solve.rtol_repeats)
     found = until_positive(steps, flow.margin)
     row: dict[str, Any] = task.about() | {

@@ -1,10 +1,12 @@
 """The preconditions of the theorem on W and V."""
 
-from lib.decision_lists.bounds import descent_bound
+import math
+
+from lib.decision_lists.bounds import DescentBound
 
 
 def test_every_precondition_counts():
-    bound = descent_bound(1 / 30, 30, 29, 2)
+    bound = DescentBound(1 / 30, 29 * math.log(29) / 18, math.log(29), 29, 2)
     near, curvature = bound.epsilon / 2, 4.0
     assert bound.feasible
     assert bound.met(0.0, near, 0.25, curvature)

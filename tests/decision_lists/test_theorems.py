@@ -48,7 +48,7 @@ def test_the_time_falls_as_the_square_of_the_scale(seq_len, order):
     one = task(lambda counts: product_law(counts, theta), seq_len, cyclic_lists(7, 2))
     times = []
     for scale in (math.inf, 1e3, 1e4):
-        flow = ScaledFlow.of(one, scale)
+        flow = ScaledFlow(one, scale)
         times.append(until_positive(flow.steps(1e7, 1e-9), flow.margin)[0])
     limit, *others = times
     errors = [abs(time / limit - 1) for time in others]
@@ -59,7 +59,7 @@ def test_the_time_falls_as_the_square_of_the_scale(seq_len, order):
 @pytest.mark.parametrize(("seq_len", "length"), [(3, 2), (2, 3)])
 def test_long_after_all_is_right_the_loss_is_the_least_norm_over_the_rescaled_time(seq_len, length):
     one = random(2, seq_len, length)
-    flow = ScaledFlow.of(one, 1e4)
+    flow = ScaledFlow(one, 1e4)
     *_, last = flow.steps(1e7, 1e-7)
     assert flow.measured(last.state)["loss"] * 1e7 == pytest.approx(late_limit(one), rel=0.03)
 
