@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -115,22 +116,24 @@ def attention_on_sequences(
     W: Float[Tensor, "key query"],
     counts: Float[Tensor, "sequence token"],
     star: Int[Tensor, "sequence token"],
-) -> list[dict[str, float]]:
-    """The attention of each query to each key of its sequence, sequence by sequence.
+) -> dict[str, np.ndarray]:
+    """The attention of each query to each key of its sequence, as columns of a table.
 
     Sequences are numbered in the order in which they are given. `star` is the token that determines
     the label.
     """
     alpha = torch.softmax(counts.log()[:, :, None] + W, 1)  # sequence, key, query
-    found = []
-    for number, (present, weights, stars) in enumerate(
-        zip(counts > 0, alpha, star.tolist(), strict=True)
-    ):
-        tokens = torch.nonzero(present)[:, 0].tolist()
-        for a in tokens:
-            place = {"sequence": number, "query": a, "star": stars[a]}
-            found += [{**place, "key": b, "attention": float(weights[b, a])} for b in tokens]
-    return found
+    present = counts > 0
+    together = present[:, :, None] & present[:, None, :]
+    sequence, query, key = torch.nonzero(together, as_tuple=True)
+    columns = {
+        "sequence": sequence,
+        "query": query,
+        "star": star[sequence, query],
+        "key": key,
+        "attention": alpha[sequence, key, query],
+    }
+    return {name: column.numpy() for name, column in columns.items()}
 
 
 def row_losses(

@@ -269,7 +269,7 @@ def alone_measures(alone: pd.DataFrame) -> Measures:
 
 def both_measures(both: pd.DataFrame) -> Measures:
     """Part 2: what the theorem assumes and concludes of each descent on W and V."""
-    both = both.set_axis(both["task"].astype(str) + ", " + both["noise"].astype(str))
+    both = _of_run(both)
     met = both[both["preconditions"]]
     return {
         "both_met": both["preconditions"],
@@ -281,9 +281,7 @@ def both_measures(both: pd.DataFrame) -> Measures:
 
 def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
     """Part 2 with the steps of V summed up apart, of the descents that meet every condition."""
-    run_of = ["task", "noise"]
-    runs = both[both["preconditions"]].merge(followed, on=run_of)
-    runs = runs.set_axis(runs["task"].astype(str) + ", " + runs["noise"].astype(str))
+    runs = _of_run(both[both["preconditions"]].merge(followed, on=["task", "noise"]))
     return {
         "followed_ratio": runs["followed_steps"] / runs["earliest"],
         "followed_steps_over_float64": runs["followed_steps"] - runs["n_steps"],
@@ -511,6 +509,10 @@ def setup(tables: Tables) -> dict[str, float | str]:
 
 def _of_task(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_index("task")
+
+
+def _of_run(table: pd.DataFrame) -> pd.DataFrame:
+    return table.set_axis(table["task"].astype(str) + ", " + table["noise"].astype(str))
 
 
 def _ratios(runs: pd.DataFrame) -> pd.Series:

@@ -94,8 +94,6 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
     whole = pick(table, kind="all", rank=table[table["kind"] == "all"]["rank"].max())
     two = pick(table, kind="all", rank=2)
     chance = pick(table, kind="random directions")
-    attention = pick(table, kind="W_Q and W_K", rank=1)
-    without_attention = pick(table, kind="W_Q and W_K", rank=0)
     return {
         "rank_2_cost": two["hinge"] - whole["hinge"],
         "rank_2_attention_lost": whole["attention"] - two["attention"],
@@ -103,8 +101,8 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
         "rank_1_hinge": pick(table, kind="all", rank=1)["hinge"],
         "random_directions_hinge": chance["hinge"],
         "gaussian_hinge": pick(table, kind="gaussian")["hinge"],
-        "without_attention_hinge": without_attention["hinge"],
-        "rank_1_attention_hinge": attention["hinge"],
+        "without_attention_hinge": pick(table, kind="W_Q and W_K", rank=0)["hinge"],
+        "rank_1_attention_hinge": pick(table, kind="W_Q and W_K", rank=1)["hinge"],
     }
 
 

@@ -8,14 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def leading_directions(
-    W: Float[Tensor, "*batch row col"], k: int
-) -> tuple[Float[Tensor, "*batch row {k}"], Float[Tensor, "*batch col {k}"]]:
-    """The k leading left and right singular vectors, as columns, in float64."""
-    U, _, Vh = torch.linalg.svd(W.double(), full_matrices=False)
-    return U[..., :k], Vh.mT[..., :k]
-
-
 def alignment(
     directions: Float[Tensor, "dim k"], span: Float[Tensor, "n dim"]
 ) -> Float[Tensor, ""]:
@@ -44,11 +36,11 @@ def place(
     `alignment` is that of its two leading directions, `energy` that of the whole update,
     `dimension` that of the space.
     """
-    leading, _ = leading_directions(update, 2)
+    U, _, _ = torch.linalg.svd(update.double(), full_matrices=False)
     return [
         {
             "span": name,
-            "alignment": alignment(leading, span).item(),
+            "alignment": alignment(U[:, :2], span).item(),
             "dimension": span.shape[1],
             "energy": energy_inside(update, span).item(),
         }
