@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
@@ -166,7 +165,6 @@ class CompliantDescent:
     largest: float  # along the path, and along the descents before, whose first steps were longer
     # the largest of the segment where that was found, at many points evenly spaced
     on_a_finer_grid: float
-    n_failures: int  # of the descent lemma, beyond rounding
 
 
 def compliant_descent(
@@ -219,8 +217,7 @@ def compliant_descent(
             on = _between(steps[k].weights, steps[k + 1].weights, names, curvature)
             finer = max(on(i / (solver.n_checked - 1), 0.0) for i in range(solver.n_checked))
         if max(largest, finer) * step_size <= 1:
-            failures = descent_failures(steps, names, step_size)
-            return CompliantDescent(step_size, steps, curvatures, largest, finer, failures)
+            return CompliantDescent(step_size, steps, curvatures, largest, finer)
         largest = max(largest, finer)
     raise ArithmeticError(
         f"wanted a step size that fits the curvature, got none in {solver.max_repeats} descents"
@@ -253,18 +250,6 @@ def largest_between(
             intervals.append((a, middle, at_a, between, depth + 1))
             intervals.append((middle, b, between, at_b, depth + 1))
     return best, last
-
-
-def descent_failures(steps: Sequence[Step], names: Sequence[str], step_size: float) -> int:
-    """At how many steps the loss is above the descent lemma's L − step_size |∇L|² / 2.
-
-    Beyond rounding.
-    """
-    found = 0
-    for a, b in pairwise(steps):
-        square = sum(float(a.gradients[name].square().sum()) for name in names)
-        found += float(b.loss) > float(a.loss) - step_size / 2 * square + 1e-13
-    return found
 
 
 def _between(

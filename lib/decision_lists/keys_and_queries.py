@@ -139,7 +139,6 @@ class Staircase:
     times: list[float] = field(default_factory=list)
     singular_values: list[np.ndarray] = field(default_factory=list)
     right: float = math.inf
-    margin: float = math.nan
     W: np.ndarray | None = None
     G: np.ndarray | None = None
 
@@ -191,8 +190,7 @@ def staircases(
                 one.times.append(step * learning_rate)
                 one.singular_values.append(sigma[i])
                 if margin[i] > 0 and math.isinf(one.right):
-                    now = {"right": step * learning_rate, "margin": float(margin[i])}
-                    found[start] = replace(one, W=W[i], G=G[i], **now)
+                    found[start] = replace(one, right=step * learning_rate, W=W[i], G=G[i])
             kept = np.array([not found[start].over for start in running])
             if not kept.all():
                 running = running[kept]

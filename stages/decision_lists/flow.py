@@ -5,7 +5,6 @@ Until all is right, and some on to the bound. The flow is followed in u = cW and
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,7 +114,6 @@ def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame,
         if followed.end < end:
             followed.follow(end, solve.rtol_to_bound, until_right=False)
         at_bound = float(followed.right)
-    losses = [point["loss"] for point in followed.path]
     row = {
         "task": task.name,
         "group": task.group,
@@ -133,9 +131,7 @@ def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame,
         "lost": followed.n_lost,
         "lost_time": followed.lost,
         "regained_time": followed.regained,
-        "largest_rise": max(b - a for a, b in pairwise(losses)),
         "largest_attention": followed.largest_attention,
-        "n_steps": len(followed.path),
     }
     return pd.DataFrame([row]), pd.DataFrame(followed.path)
 

@@ -78,7 +78,7 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     """
     longest = solve.longest_law
     rtol = solve.rtol_law
-    nothing = dict.fromkeys(("path_error", "largest_attention", "attention_to_star"), math.nan)
+    nothing = {"path_error": math.nan, "attention_to_star": math.nan}
     flow = ScaledFlow(task, math.inf)
     of_limit: dict[str, Any] = task.about() | {"scale": math.inf, "at_once": flow.at_once()}
     if of_limit["at_once"]:
@@ -103,7 +103,6 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
         if found is not None:
             row["rescaled_time"], steps = found
             state = steps[-1].path(row["rescaled_time"])
-            row["largest_attention"] = flow.largest_attention(state)
             row["attention_to_star"] = flow.attention_to_star(state)
         rows.append(row)
     return {"law": pd.DataFrame(rows)}

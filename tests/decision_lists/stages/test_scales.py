@@ -72,7 +72,6 @@ def test_the_law_of_the_time_is_that_of_each_scale_and_of_the_limit(tables):
             )
             if not math.isnan(first):
                 W = flow.at(first)
-                row["largest_attention"] = one["seq_len"] * float(brute.attention(W).max())
                 row["attention_to_star"] = float(brute.weight @ brute.attention_to_star(W))
             wanted.append(row)
     wanted = pd.DataFrame(wanted)
