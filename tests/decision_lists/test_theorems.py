@@ -9,7 +9,7 @@ import torch
 from lib.decision_lists.attention import PopulationLoss
 from lib.decision_lists.bounds import late_limit
 from lib.decision_lists.certificates import list_order_margin
-from lib.decision_lists.flow import ScaledFlow
+from lib.decision_lists.flow import ScaledFlow, choice_gradient
 from lib.decision_lists.lists import (
     Task,
     classes_of,
@@ -39,6 +39,15 @@ def evenly(counts):
     return torch.full((len(counts),), 1 / len(counts), dtype=torch.float64)
 
 
+@pytest.mark.parametrize(("n_tokens", "seq_len", "leads"), [(8, 3, False), (6, 4, True)])
+def test_the_order_takes_time_where_sequences_are_short(n_tokens, seq_len, leads):
+    """L > 2n, uniform: the velocity at 0 puts a above the head of its list, and so T > 0; at L < 2n
+    the head leads.
+    """
+    one = task(evenly, seq_len, cyclic_lists(n_tokens, 2))
+    assert ScaledFlow(one, 1e4).at_once() == leads
+
+
 @pytest.mark.parametrize(("seq_len", "order"), [(2, 2), (3, 1)])
 def test_the_time_falls_as_the_square_of_the_scale(seq_len, order):
     """T c² is its limit + O(1/c); with two tokens, whose softmax is odd about its middle, +
@@ -54,6 +63,14 @@ def test_the_time_falls_as_the_square_of_the_scale(seq_len, order):
     errors = [abs(time / limit - 1) for time in others]
     assert 0 < errors[0] < 0.01
     assert errors[0] / errors[1] == pytest.approx(10**order, rel=0.1)
+
+
+def test_the_limit_is_convex():
+    rows = PopulationLoss.of(random(3, 3, 3)).rows
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        u, v = 5 * torch.randn(2, 6, 6, generator=draw, dtype=torch.float64)
+        assert float(((choice_gradient(u, rows) - choice_gradient(v, rows)) * (u - v)).sum()) > 0
 
 
 @pytest.mark.parametrize(("seq_len", "length"), [(3, 2), (2, 3)])

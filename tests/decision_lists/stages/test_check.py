@@ -1,4 +1,6 @@
-"""Both lemmas of the stage, on the same random cases, against every sequence and autograd."""
+"""Both lemmas of the stage, on the same random cases, against every sequence and autograd; the
+least lengths at which part 2 can be met, as docs/decision_lists.md has them.
+"""
 
 import pytest
 import torch
@@ -18,7 +20,8 @@ from tests.decision_lists.decision_lists_made import (
 from tests.stages.made import generator
 
 SECTION = "decision_lists.check"
-PARAMS = {"seed": 9, "n_cases": 60, "most_tokens": 5}
+PARAMS = {"seed": 9, "n_cases": 60, "most_tokens": 5, "list_lengths": [2, 1]}
+FEASIBLE = {1: 19, 2: 29}
 CHUNKS = (35, 25)  # a chunk is made to hold 35 cases
 
 
@@ -125,3 +128,7 @@ def test_lemma_2_holds_and_has_both_its_sides(tables):
     rows = chunks("lemma 2", lemma_2)
     equal(tables["lemma_2"], rows, rtol=1e-7, atol=1e-10)
     assert all(row["derivative"] >= row["bound"] >= row["abstract"] for row in rows)
+
+
+def test_the_least_length_is_sought_for_every_length_of_lists(tables):
+    equal(tables["feasible"], [{"length": m, "least_n": FEASIBLE[m]} for m in (2, 1)])
