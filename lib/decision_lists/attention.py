@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -115,22 +116,24 @@ def attention_on_sequences(
     W: Float[Tensor, "key query"],
     counts: Float[Tensor, "sequence token"],
     star: Int[Tensor, "sequence token"],
-) -> list[dict[str, float]]:
-    """The attention of each query to each key of its sequence, sequence by sequence.
+) -> dict[str, np.ndarray]:
+    """The attention of each query to each key of its sequence, as columns of a table.
 
     Sequences are numbered in the order in which they are given. `star` is the token that determines
     the label.
     """
     alpha = torch.softmax(counts.log()[:, :, None] + W, 1)  # sequence, key, query
-    found = []
-    for number, (present, weights, stars) in enumerate(
-        zip(counts > 0, alpha, star.tolist(), strict=True)
-    ):
-        tokens = torch.nonzero(present)[:, 0].tolist()
-        for a in tokens:
-            place = {"sequence": number, "query": a, "star": stars[a]}
-            found += [{**place, "key": b, "attention": float(weights[b, a])} for b in tokens]
-    return found
+    present = counts > 0
+    together = present[:, :, None] & present[:, None, :]
+    sequence, query, key = torch.nonzero(together, as_tuple=True)
+    columns = {
+        "sequence": sequence,
+        "query": query,
+        "star": star[sequence, query],
+        "key": key,
+        "attention": alpha[sequence, key, query],
+    }
+    return {name: column.numpy() for name, column in columns.items()}
 
 
 def row_losses(
@@ -220,61 +223,6 @@ def loss_gradients(
     return rows.weight @ at.losses, *at.gradients()
 
 
-def attention_curvature(
-    W: Float[Tensor, "key query"],
-    V: Float[Tensor, "label token"],
-    rows: Rows,
-    permutation: Int[Tensor, " token"],
-) -> Float[Tensor, "query key key"]:
-    r"""The Hessian of the population loss in W: a block for each query.
-
-    At fixed V the columns do not interact. A row adds $\mu\, B^\top (\mathrm{diag}\, p - p p^\top)
-    B + \mathrm{diag}(g) - \alpha g^\top - g \alpha^\top$ with $B_{kb} = (V_{kb} - z_k)\, \alpha_b$
-    and g the row's gradient.
-    """
-    at = _Slopes(W, V, rows, permutation)
-    alpha = at.alpha
-    p = at.p
-    g = alpha * at.centred
-    B = (V - at.z[:, :, None]) * alpha[:, None, :]
-    mean = (p[:, :, None] * B).sum(1)
-    blocks = torch.einsum("rkb,rk,rkc->rbc", B, p * at.mu, B)
-    blocks -= at.mu[:, :, None] * mean[:, :, None] * mean[:, None, :]
-    blocks -= alpha[:, :, None] * g[:, None, :] + g[:, :, None] * alpha[:, None, :]
-    blocks += torch.diag_embed(g)
-    return at.by_query(blocks.flatten(1)).unflatten(1, W.shape)
-
-
-def hessian_product(
-    W: Float[Tensor, "key query"],
-    V: Float[Tensor, "label token"],
-    rows: Rows,
-    permutation: Int[Tensor, " token"],
-) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]:
-    r"""The Hessian of the population loss in W and V, as a map of directions, and the gradients.
-
-    It differentiates `loss_gradients` along $(\dot W, \dot V)$: $\dot s = \dot W_{\cdot, a}$,
-    $\dot\alpha = \alpha (\dot s - \langle \alpha, \dot s \rangle)$, $\dot z = V \dot\alpha + \dot V
-    \alpha$, $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
-    """
-    at = _Slopes(W, V, rows, permutation)
-    alpha = at.alpha
-    p = at.p
-    weighted = p * at.mu
-
-    def apply(W_dot: Tensor, V_dot: Tensor) -> tuple[Tensor, Tensor]:
-        s = W_dot.T[rows.query]
-        alpha_dot = alpha * (s - (alpha * s).sum(1, keepdim=True))
-        z = alpha_dot @ V.T + alpha @ V_dot.T
-        G_dot = weighted * (z - (p * z).sum(1, keepdim=True))
-        d_dot = G_dot @ V + at.G @ V_dot
-        slope = d_dot - (alpha_dot * at.d + alpha * d_dot).sum(1, keepdim=True)
-        pulled = alpha_dot * at.centred + alpha * slope
-        return at.by_query(pulled).T, G_dot.T @ alpha + at.G.T @ alpha_dot
-
-    return apply, at.gradients()
-
-
 def attention_margins(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, " row"]:
     r"""$\log N_{b^*} + W_{b^*, a} - \max_{b \ne b^*} (\log N_b + W_{b, a})$ of every row.
 
@@ -285,18 +233,6 @@ def attention_margins(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor
     scores = W.T[rows.query]
     right = (rows.log_counts + scores).gather(1, rows.star[:, None])[:, 0]
     return right - (rows.others + scores).amax(1)
-
-
-def logit_margins(
-    W: Float[Tensor, "key query"],
-    V: Float[Tensor, "label token"],
-    rows: Rows,
-    permutation: Int[Tensor, " token"],
-) -> Float[Tensor, " row"]:
-    """The right label's logit less the largest of the others; a row is right if it is positive."""
-    z = attention_rows(W, rows) @ V.T
-    y = permutation[rows.star][:, None]
-    return z.gather(1, y)[:, 0] - z.scatter(1, y, -torch.inf).amax(1)
 
 
 class PopulationLoss:
@@ -323,9 +259,15 @@ class PopulationLoss:
             weights["W"], weights["V"], self.rows, self.permutation
         )
 
+    def margins(self, weights: dict[str, Tensor]) -> Float[Tensor, " row"]:
+        """The right label's logit less the largest of the others, of every row."""
+        z = attention_rows(weights["W"], self.rows) @ weights["V"].T
+        y = self.permutation[self.rows.star][:, None]
+        return z.gather(1, y)[:, 0] - z.scatter(1, y, -torch.inf).amax(1)
+
     def right(self, weights: dict[str, Tensor]) -> Bool[Tensor, " row"]:
         """Which rows are right; a tie is not."""
-        return logit_margins(weights["W"], weights["V"], self.rows, self.permutation) > 0
+        return self.margins(weights) > 0
 
     def accuracy(self, weights: dict[str, Tensor]) -> float:
         """The share of these rows, by their weights, that are right."""
@@ -350,26 +292,56 @@ class PopulationLoss:
         }
 
     def attention_curvature(self, weights: dict[str, Tensor]) -> float:
-        """The largest eigenvalue of the Hessian in W, from all its blocks."""
-        blocks = attention_curvature(weights["W"], weights["V"], self.rows, self.permutation)
-        return float(torch.linalg.eigvalsh(blocks)[:, -1].max())
+        r"""The largest eigenvalue of the Hessian in W: of its blocks, one for each query.
+
+        At fixed V the columns do not interact. A row adds $\mu\, B^\top (\mathrm{diag}\, p - p
+        p^\top) B + \mathrm{diag}(g) - \alpha g^\top - g \alpha^\top$ with $B_{kb} = (V_{kb} -
+        z_k)\, \alpha_b$ and g the row's gradient.
+        """
+        V = weights["V"]
+        at = _Slopes(weights["W"], V, self.rows, self.permutation)
+        alpha = at.alpha
+        p = at.p
+        g = alpha * at.centred
+        B = (V - at.z[:, :, None]) * alpha[:, None, :]
+        mean = (p[:, :, None] * B).sum(1)
+        blocks = torch.einsum("rkb,rk,rkc->rbc", B, p * at.mu, B)
+        blocks -= at.mu[:, :, None] * mean[:, :, None] * mean[:, None, :]
+        blocks -= alpha[:, :, None] * g[:, None, :] + g[:, :, None] * alpha[:, None, :]
+        blocks += torch.diag_embed(g)
+        of_queries = at.by_query(blocks.flatten(1)).unflatten(1, V.shape)
+        return float(torch.linalg.eigvalsh(of_queries)[:, -1].max())
 
     def hessian(
         self, weights: dict[str, Tensor]
     ) -> tuple[Callable[[Tensor], Tensor], Float[Tensor, " n"]]:
-        """The Hessian as a map of flat vectors, W first, and the gradient as such a vector."""
-        W = weights["W"]
+        r"""The Hessian as a map of flat vectors, W first, and the gradient as such a vector.
+
+        It differentiates `loss_gradients` along $(\dot W, \dot V)$: $\dot s = \dot W_{\cdot, a}$,
+        $\dot\alpha = \alpha (\dot s - \langle \alpha, \dot s \rangle)$, $\dot z = V \dot\alpha +
+        \dot V \alpha$, $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
+        """
         V = weights["V"]
-        product, gradients = hessian_product(W, V, self.rows, self.permutation)
+        at = _Slopes(weights["W"], V, self.rows, self.permutation)
+        alpha = at.alpha
+        p = at.p
+        weighted = p * at.mu
+
+        def flat(of_W: Tensor, of_V: Tensor) -> Tensor:
+            return torch.cat([of_W.flatten(), of_V.flatten()])
 
         def apply(direction: Tensor) -> Tensor:
-            in_W, in_V = direction.split([W.numel(), V.numel()])
-            return flat(product(in_W.view_as(W), in_V.view_as(V)))
+            W_dot, V_dot = direction.view(2, *V.shape)
+            s = W_dot.T[self.rows.query]
+            alpha_dot = alpha * (s - (alpha * s).sum(1, keepdim=True))
+            z = alpha_dot @ V.T + alpha @ V_dot.T
+            G_dot = weighted * (z - (p * z).sum(1, keepdim=True))
+            d_dot = G_dot @ V + at.G @ V_dot
+            slope = d_dot - (alpha_dot * at.d + alpha * d_dot).sum(1, keepdim=True)
+            pulled = alpha_dot * at.centred + alpha * slope
+            return flat(at.by_query(pulled).T, G_dot.T @ alpha + at.G.T @ alpha_dot)
 
-        def flat(matrices: tuple[Tensor, Tensor]) -> Tensor:
-            return torch.cat([matrix.flatten() for matrix in matrices])
-
-        return apply, flat(gradients)
+        return apply, flat(*at.gradients())
 
 
 class SequenceLoss:

@@ -7,7 +7,7 @@ and logarithms are natural.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -17,23 +17,20 @@ from torch import Tensor
 from lib.decision_lists.attention import Rows, attention_to_star
 from lib.decision_lists.lists import Task
 
+N_EPSILONS = 1000  # at which `least_feasible_length` looks, for each n
 
-def rarest_conflict(
-    counts: Float[Tensor, "class token"],
-    probability: Float[Tensor, " class"],
-    place: Int[Tensor, "class token"],
-    lists: Sequence[Sequence[int]],
-) -> float:
+
+def rarest_conflict(task: Task) -> float:
     r"""$P_{\min}$, the least positive $P(F_{a,i,k})$.
 
     Over queries a, places i and tokens $k \notin \{a_1 .. a_i\}$. F is that a, $a_i$ and k are in
     the sequence and none of $a_1 .. a_{i-1}$ is: k competes with the right token.
     """
-    present = (counts > 0).double()
+    present = (task.counts > 0).double()
     least = math.inf
-    for a, entries in enumerate(lists):
+    for a, entries in enumerate(task.lists):
         for i in range(1, len(entries) + 1):
-            chance = (probability * (place[:, a] == i)) @ present
+            chance = (task.chances * (task.place[:, a] == i)) @ present
             chance[list(entries[:i])] = 0.0
             if (chance > 0).any():
                 least = min(least, float(chance[chance > 0].min()))
@@ -75,8 +72,6 @@ def flow_bound(
     $\delta$ = `share` · $P_{\min} / n$, 0 < share < 4; with share 1, $\gamma = 9$. M is the length
     of the longest list.
     """
-    if not 0 < share < 4:
-        raise ValueError(f"share must lie in (0, 4), got {share}")
     delta = share * P_min / seq_len
     gamma = (4 / share - 1) ** 2
     log_L = math.log(n_tokens)
@@ -86,8 +81,7 @@ def flow_bound(
 
 def flow_bound_of(task: Task, share: float = 1.0) -> FlowBound:
     """The bound of a task, from its law and its longest list."""
-    P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
-    return flow_bound(P_min, task.n_tokens, task.seq_len, task.longest, share)
+    return flow_bound(rarest_conflict(task), task.n_tokens, task.seq_len, task.longest, share)
 
 
 def initial_loss(n_tokens: int, seq_len: int, scale: float) -> float:
@@ -145,56 +139,38 @@ class DescentBound:
         return self.feasible and residual <= 1e-9 and near and step_size * curvature <= 1
 
 
-def descent_bound(delta: float, n_tokens: int, seq_len: int, length: int) -> DescentBound:
-    r"""The constants at V_0 = cP, with the best $\epsilon = n L_0 / 18$.
+def descent_bound_of(task: Task) -> DescentBound:
+    r"""The constants of a task at V_0 = cP, with the best $\epsilon = n L_0 / 18$.
 
-    $L_0$ is the `initial_loss` at c: a fixed point, found by iteration.
+    They follow from the probability of its rarest class and its longest list. $L_0$ is the
+    `initial_loss` at c: a fixed point, found by iteration.
     """
+    n = task.seq_len
+    rarest = min(p for p in task.probability if p > 0)
 
     def at(L_0: float) -> DescentBound:
-        return DescentBound(delta, seq_len * L_0 / 18, L_0, seq_len, length)
+        return DescentBound(rarest, n * L_0 / 18, L_0, n, task.longest)
 
-    bound = at(math.log(n_tokens))
+    bound = at(math.log(task.n_tokens))
     for _ in range(100):
-        bound = at(initial_loss(n_tokens, seq_len, bound.scale))
+        bound = at(initial_loss(task.n_tokens, n, bound.scale))
     return bound
 
 
-def descent_bound_of(task: Task) -> DescentBound:
-    """The constants of a task, from the probability of its rarest class and its longest list."""
-    rarest = min(p for p in task.probability if p > 0)
-    return descent_bound(rarest, task.n_tokens, task.seq_len, task.longest)
-
-
-def with_noise(
-    bound: DescentBound, loss_at: Callable[[float], float], n_iterations: int = 60
-) -> tuple[DescentBound, float]:
-    """The constants at a V_0 with noise, and the residual of their scale, relative to it.
-
-    `loss_at` measures L_0 at a scale, which is a fixed point; epsilon stays what it was.
-    """
-    for _ in range(n_iterations):
-        bound = replace(bound, L_0=loss_at(bound.scale))
-    after = replace(bound, L_0=loss_at(bound.scale))
-    return bound, abs(after.scale / bound.scale - 1)
-
-
-def least_feasible_length(length: int, most: int = 1000, n_epsilons: int = 1000) -> int:
+def least_feasible_length(length: int) -> int:
     r"""The least n for which some $\epsilon$ meets the preconditions, at V_0 = cP, L = n + 1.
 
-    For `n_epsilons` values of $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the
+    For `N_EPSILONS` values of $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the
     `initial_loss` at the c of each, under the uniform law ($\delta = 1 / L$). That the best is
     $\epsilon = n L_0 / 18$, and n the `closed_form_length`, is for the comparison to say.
     """
-    for n in range(2, most):
-        delta = 1 / (n + 1)
-        for k in range(1, n_epsilons):
-            epsilon = k / n_epsilons * n * math.log(n) / 6
-            plain = DescentBound(delta, epsilon, math.log(n), n, length)
-            L_0 = initial_loss(n + 1, n, plain.scale)
-            if DescentBound(delta, epsilon, L_0, n, length).feasible:
-                return n
-    raise ValueError(f"most: wanted more than {most} for lists of length {length}")
+
+    def feasible(n: int, k: int) -> bool:
+        epsilon = k / N_EPSILONS * n * math.log(n) / 6
+        plain = DescentBound(1 / (n + 1), epsilon, math.log(n), n, length)
+        return replace(plain, L_0=initial_loss(n + 1, n, plain.scale)).feasible
+
+    return next(n for n in count(2) if any(feasible(n, k) for k in range(1, N_EPSILONS)))
 
 
 def closed_form_length(length: int) -> int:
@@ -202,8 +178,8 @@ def closed_form_length(length: int) -> int:
     return next(n for n in count(2) if n * math.log(n) ** 2 > 162 * length)
 
 
-def late_loss_constant(lists: Sequence[Sequence[int]], n_tokens: int, seq_len: int) -> float:
-    r"""The limit of $c^2 t\,$ loss, $|\hat u|^2$.
+def late_limit(task: Task) -> float:
+    r"""The limit of $c^2 t\,$ loss, $|\hat u|^2$; NaN where the law may leave some order open.
 
     $\hat u$ is the least u that orders the tokens of every row with a lead of n. In the limit of
     large scales the flow is that of a separable regression, whose loss falls as $|\hat u|^2 / \tau$
@@ -211,21 +187,15 @@ def late_loss_constant(lists: Sequence[Sequence[int]], n_tokens: int, seq_len: i
     n = 3 on a column of $\hat u$ has n for a, one n more for each place before it, and 0 elsewhere,
     less the mean; with n = 2 no third token is there, and all places before a are equal.
     """
+    few = task.n_tokens - task.longest < task.seq_len - 1
+    if task.repeats or min(task.probability) == 0 or few:
+        return math.nan
     total = 0.0
-    for entries in lists:
+    for entries in task.lists:
         m = len(entries)
-        steps = range(1, m + 1) if seq_len > 2 else [1, *[2] * (m - 1)]
-        total += sum(i * i for i in steps) - sum(steps) ** 2 / n_tokens
-    return seq_len**2 * total
-
-
-def late_limit(task: Task) -> float:
-    """The `late_loss_constant` of a task; NaN where its law may leave some order open."""
-    if task.repeats or min(task.probability) == 0:
-        return math.nan
-    if task.n_tokens - task.longest < task.seq_len - 1:
-        return math.nan
-    return late_loss_constant(task.lists, task.n_tokens, task.seq_len)
+        steps = range(1, m + 1) if task.seq_len > 2 else [1, *[2] * (m - 1)]
+        total += sum(i * i for i in steps) - sum(steps) ** 2 / task.n_tokens
+    return task.seq_len**2 * total
 
 
 def first_failing_place(

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -12,13 +11,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lib.decision_lists.attention import PopulationLoss
-from lib.decision_lists.bounds import DescentBound, descent_bound_of, with_noise
+from lib.decision_lists.bounds import DescentBound, descent_bound_of
 from lib.decision_lists.lists import Task
 from lib.files.params import Interval
 from lib.training.devices import generator
 from lib.training.gradient_descent import Step, Weights, gradient_descent
 
 Noise = Literal["none", "uniform", "adversarial"]
+ITERATIONS = 60  # of the equation for c, whose L_0 is measured at c
 FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice
 FLAT = 1e-12  # below it, an entry of the gradient has no sign
 # of a Ritz pair, over its value: the value's own error is of the order of the square
@@ -144,10 +144,14 @@ def noisy_start(
             if torch.equal(offset, before):
                 break
 
-    def loss_at(scale: float) -> float:
-        return float(loss({"W": zero, "V": scale * P + offset})[0])
+    def at_its_loss(bound: DescentBound) -> DescentBound:
+        L_0, _ = loss({"W": zero, "V": bound.scale * P + offset})
+        return replace(bound, L_0=float(L_0))
 
-    bound, residual = with_noise(plain, loss_at)
+    bound = plain
+    for _ in range(ITERATIONS):
+        bound = at_its_loss(bound)
+    residual = abs(at_its_loss(bound).scale / bound.scale - 1)
     return bound, residual, bound.scale * P + offset
 
 
@@ -161,7 +165,6 @@ class CompliantDescent:
     largest: float  # along the path, and along the descents before, whose first steps were longer
     # the largest of the segment where that was found, at many points evenly spaced
     on_a_finer_grid: float
-    n_failures: int  # of the descent lemma, beyond rounding
 
 
 def compliant_descent(
@@ -214,8 +217,7 @@ def compliant_descent(
             on = _between(steps[k].weights, steps[k + 1].weights, names, curvature)
             finer = max(on(i / (solver.n_checked - 1), 0.0) for i in range(solver.n_checked))
         if max(largest, finer) * step_size <= 1:
-            failures = descent_failures(steps, names, step_size)
-            return CompliantDescent(step_size, steps, curvatures, largest, finer, failures)
+            return CompliantDescent(step_size, steps, curvatures, largest, finer)
         largest = max(largest, finer)
     raise ArithmeticError(
         f"wanted a step size that fits the curvature, got none in {solver.max_repeats} descents"
@@ -248,18 +250,6 @@ def largest_between(
             intervals.append((a, middle, at_a, between, depth + 1))
             intervals.append((middle, b, between, at_b, depth + 1))
     return best, last
-
-
-def descent_failures(steps: Sequence[Step], names: Sequence[str], step_size: float) -> int:
-    """At how many steps the loss is above the descent lemma's L − step_size |∇L|² / 2.
-
-    Beyond rounding.
-    """
-    found = 0
-    for a, b in pairwise(steps):
-        square = sum(float(a.gradients[name].square().sum()) for name in names)
-        found += float(b.loss) > float(a.loss) - step_size / 2 * square + 1e-13
-    return found
 
 
 def _between(

@@ -11,7 +11,7 @@ from math import comb
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from lib.decision_lists.attention import (
@@ -25,7 +25,7 @@ from lib.decision_lists.attention import (
     loss_gradients,
     row_losses,
 )
-from lib.decision_lists.lists import Task, label_matrix
+from lib.decision_lists.lists import Task
 from lib.training.stiff_flow import Step, first_crossing, stiff_flow
 
 Vector = Float[np.ndarray, " n"]
@@ -117,21 +117,15 @@ class Flow(ABC):
 class ScaledFlow(Flow):
     r"""The flow at a scale c, $\dot u = -\nabla_W(u / c) / c$; at ∞ that of `choice_gradient`."""
 
-    def __init__(self, rows: Rows, permutation: Int[Tensor, " token"], scale: float):
-        self.rows = rows
-        self.permutation = permutation
+    def __init__(self, task: Task, scale: float):
+        self.rows = PopulationLoss.of(task).rows
+        self.permutation = task.labels
         self.scale = scale
-        self.n_tokens = rows.counts.shape[1]
-        self.seq_len = float(rows.counts[0].sum())
-        self.repeats = bool((rows.counts > 1).any())
-        self.V = label_matrix(permutation) * (1.0 if math.isinf(scale) else scale)
+        self.n_tokens = task.n_tokens
+        self.seq_len = task.seq_len
+        self.repeats = bool((self.rows.counts > 1).any())
+        self.V = task.label_matrix * (1.0 if math.isinf(scale) else scale)
         self.start = np.zeros(self.n_tokens**2)
-
-    @classmethod
-    def of(cls, task: Task, scale: float) -> "ScaledFlow":
-        """The flow of a task."""
-        loss = PopulationLoss.of(task)
-        return cls(loss.rows, loss.permutation, scale)
 
     def matrix(self, x: Vector) -> Float[Tensor, "key query"]:
         """The state as a matrix: u = cW."""

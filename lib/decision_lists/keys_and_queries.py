@@ -23,15 +23,13 @@ Squares = Float[np.ndarray, "start key query"]
 
 
 class StackedLoss:
-    """The population loss of a task at V = cP, for many W side by side.
+    """The population loss of a task of distinct tokens at V = cP, for many W side by side.
 
     Of every row of attention.py it looks at the tokens of the sequence alone: axes are the place of
     a token in the sequence, the row, and the start.
     """
 
     def __init__(self, task: Task, scale: float):
-        if task.repeats:
-            raise ValueError(f"{task.name}: wanted sequences of distinct tokens, got repeats")
         L = task.n_tokens
         present = task.counts.numpy() > 0
         query, sequence = np.nonzero(present.T)
@@ -141,7 +139,6 @@ class Staircase:
     times: list[float] = field(default_factory=list)
     singular_values: list[np.ndarray] = field(default_factory=list)
     right: float = math.inf
-    margin: float = math.nan
     W: np.ndarray | None = None
     G: np.ndarray | None = None
 
@@ -193,8 +190,7 @@ def staircases(
                 one.times.append(step * learning_rate)
                 one.singular_values.append(sigma[i])
                 if margin[i] > 0 and math.isinf(one.right):
-                    now = {"right": step * learning_rate, "margin": float(margin[i])}
-                    found[start] = replace(one, W=W[i], G=G[i], **now)
+                    found[start] = replace(one, right=step * learning_rate, W=W[i], G=G[i])
             kept = np.array([not found[start].over for start in running])
             if not kept.all():
                 running = running[kept]

@@ -9,7 +9,7 @@ tokens (distinct tokens), or the multisets (tokens with repeats).
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
 from pathlib import Path
@@ -143,11 +143,6 @@ def subsets(n_tokens: int, seq_len: int) -> Float[Tensor, "class token"]:
     return _counts(list(combinations(range(n_tokens), seq_len)), n_tokens)
 
 
-def multisets(n_tokens: int, seq_len: int) -> Float[Tensor, "class token"]:
-    """Counts of every sequence class of `seq_len` tokens that may repeat."""
-    return _counts(list(combinations_with_replacement(range(n_tokens), seq_len)), n_tokens)
-
-
 def _counts(classes: list[tuple[int, ...]], n_tokens: int) -> Float[Tensor, "class token"]:
     counts = torch.zeros(len(classes), n_tokens, dtype=torch.float64)
     tokens = torch.tensor(classes)
@@ -156,7 +151,9 @@ def _counts(classes: list[tuple[int, ...]], n_tokens: int) -> Float[Tensor, "cla
 
 def classes_of(n_tokens: int, seq_len: int, repeats: bool) -> Float[Tensor, "class token"]:
     """Counts of every sequence class, with repeats or without."""
-    return (multisets if repeats else subsets)(n_tokens, seq_len)
+    if not repeats:
+        return subsets(n_tokens, seq_len)
+    return _counts(list(combinations_with_replacement(range(n_tokens), seq_len)), n_tokens)
 
 
 def n_classes_of(n_tokens: int, seq_len: int, repeats: bool) -> int:
@@ -407,10 +404,6 @@ class Task:
             "n_tokens": self.n_tokens,
             "seq_len": self.seq_len,
         }
-
-    def as_row(self) -> dict[str, Any]:
-        """The task as a row of a table."""
-        return asdict(self)
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "Task":

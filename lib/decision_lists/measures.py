@@ -269,7 +269,7 @@ def alone_measures(alone: pd.DataFrame) -> Measures:
 
 def both_measures(both: pd.DataFrame) -> Measures:
     """Part 2: what the theorem assumes and concludes of each descent on W and V."""
-    both = both.set_axis(both["task"].astype(str) + ", " + both["noise"].astype(str))
+    both = _of_run(both)
     met = both[both["preconditions"]]
     return {
         "both_met": both["preconditions"],
@@ -281,9 +281,7 @@ def both_measures(both: pd.DataFrame) -> Measures:
 
 def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
     """Part 2 with the steps of V summed up apart, of the descents that meet every condition."""
-    run_of = ["task", "noise"]
-    runs = both[both["preconditions"]].merge(followed, on=run_of)
-    runs = runs.set_axis(runs["task"].astype(str) + ", " + runs["noise"].astype(str))
+    runs = _of_run(both[both["preconditions"]].merge(followed, on=["task", "noise"]))
     return {
         "followed_ratio": runs["followed_steps"] / runs["earliest"],
         "followed_steps_over_float64": runs["followed_steps"] - runs["n_steps"],
@@ -371,12 +369,11 @@ def spectral_measures(spectra: pd.DataFrame) -> Measures:
     late = _of_task(spectra[~uniform & (spectra["time"] == spectra["time"].max())])
     excess = (spectra["numerical_rank"] - spectra["expected_rank"]).abs()
     found: Measures = {"late_rank_with_heads": late["numerical_rank"]} if len(late) else {}
-    of_heads = excess[spectra["early"] & ~uniform]
-    if len(of_heads):
-        found["early_rank_over_heads"] = _over_all(of_heads.max())
-    of_uniform = excess[spectra["early"] & uniform]
-    if len(of_uniform):
-        found["early_rank_uniform_over_full"] = _over_all(of_uniform.max())
+    early = {"early_rank_over_heads": ~uniform, "early_rank_uniform_over_full": uniform}
+    for name, of in early.items():
+        judged = excess[spectra["early"] & of]
+        if len(judged):
+            found[name] = _over_all(judged.max())
     return found
 
 
@@ -460,39 +457,40 @@ def _delay(rows: pd.DataFrame, time: str, rate: str) -> pd.Series:
 def setup(tables: Tables) -> dict[str, float | str]:
     """The sizes that statements of claims name."""
 
-    def values(name: str, column: str) -> list[str]:
-        found = tables[name][column].unique() if name in tables else []
-        return [f"{value:g}" for value in sorted(found)]
+    def column(name: str, of: str) -> pd.Series:
+        return tables[name][of] if name in tables else pd.Series(dtype=float)
 
-    def span(name: str, column: str) -> str:
-        found = values(name, column)
+    def values(name: str, of: str) -> list[str]:
+        return [f"{value:g}" for value in sorted(column(name, of).unique())]
+
+    def span(name: str, of: str) -> str:
+        found = values(name, of)
         return " to ".join(dict.fromkeys(found[:1] + found[-1:])) or "no"
 
     def number(name: str) -> int:
         return len(tables.get(name, ()))
 
-    def last_step(name: str) -> int:
-        return int(tables[name]["step"].max()) if name in tables else 0
+    def total(name: str, of: str) -> int:
+        return int(column(name, of).sum())
 
-    learned = ~tables["theorem"]["at_once"] if "theorem" in tables else pd.Series(dtype=bool)
-    met = int(tables["both"]["preconditions"].sum()) if "both" in tables else 0
-    still = int(tables["followed"]["stands_still"].sum()) if "followed" in tables else 0
-    noise_met = int(tables["draws"]["met"].sum()) if "draws" in tables else 0
+    def last_step(name: str) -> int:
+        return int(max(column(name, "step"), default=0))
+
     factored = tables.get("factored", pd.DataFrame(columns=["of", "until", "n_heads", "right"]))
     heads = (factored["of"] == "factored") & (factored["n_heads"] > 0)
     apart = factored[heads & (factored["until"] != "first rise")]
     n_heads = sorted(apart["n_heads"].unique())
     return {
         "theorem_runs": number("theorem"),
-        "learned_runs": int(learned.sum()),
+        "learned_runs": number("theorem") - total("theorem", "at_once"),
         "gammas": span("gamma", "gamma"),
         "many_tokens": ", ".join(values("many", "n_tokens")) or "no",
         "lemma_cases": int(tables["lemmas"]["cases"].max()),
         "both_runs": number("both"),
-        "both_met_runs": met,
-        "both_still_runs": still,
+        "both_met_runs": total("both", "preconditions"),
+        "both_still_runs": total("followed", "stands_still"),
         "noise_draws": number("draws"),
-        "noise_met_draws": noise_met,
+        "noise_met_draws": total("draws", "met"),
         "both_lengths": span("both", "length"),
         "both_seq_len": span("both", "seq_len"),
         "feasible_lengths": ", ".join(values("feasible", "length")),
@@ -511,6 +509,10 @@ def setup(tables: Tables) -> dict[str, float | str]:
 
 def _of_task(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_index("task")
+
+
+def _of_run(table: pd.DataFrame) -> pd.DataFrame:
+    return table.set_axis(table["task"].astype(str) + ", " + table["noise"].astype(str))
 
 
 def _ratios(runs: pd.DataFrame) -> pd.Series:

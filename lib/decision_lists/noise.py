@@ -17,14 +17,8 @@ from torch import Tensor
 from lib.decision_lists.attention import PopulationLoss
 
 
-def latest_over_earliest(seq_len: int, length: int, share: float) -> float:
-    r"""$n \log^2 n\, (r - 1/3)^2 / (72\, m\, r)$, r being the `share` of log n that L_0 is."""
-    slack = seq_len * math.log(seq_len) ** 2
-    return slack * (share - 1 / 3) ** 2 / (72 * length * share)
-
-
 def least_share(seq_len: int, length: int) -> float:
-    r"""The r at which `latest_over_earliest` is 1: L_0 has to be more than r log n.
+    r"""The r at which $n \log^2 n\, (r - 1/3)^2 = 72\, m\, r$: L_0 has to be more than r log n.
 
     The larger root of $r^2 - (2/3 + k)\, r + 1/9$, $k = 72\, m / (n \log^2 n)$.
     """

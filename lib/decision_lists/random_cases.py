@@ -9,12 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.decision_lists.attention import (
-    PopulationLoss,
-    attention_margins,
-    logit_margins,
-    loss_gradients,
-)
+from lib.decision_lists.attention import PopulationLoss, attention_margins
 from lib.decision_lists.bounds import (
     descent_along_list,
     descent_bound_of,
@@ -33,7 +28,8 @@ def lemma_1(draw: torch.Generator, most_tokens: int) -> Rows:
     """Both sides of Lemma 1 at several W, for a law and scale, with repeats or without."""
     task = Task.drawn(most_tokens, draw)
     scale = 10 ** _uniform(draw, -1, 4)
-    rows = PopulationLoss.of(task).rows
+    loss = PopulationLoss.of(task)
+    rows = loss.rows
     ordered = in_list_order(task.lists)
     found = []
     for _ in range(WEIGHTS_A_CASE):
@@ -43,9 +39,9 @@ def lemma_1(draw: torch.Generator, most_tokens: int) -> Rows:
         at = first_failing_place(wrong, rows.query, rows.place)
         if at is None:
             continue
-        gradient = loss_gradients(W, scale * task.label_matrix, rows, task.labels)[1]
+        _, gradients = loss({"W": W, "V": scale * task.label_matrix})
         row = {"repeats": task.repeats, "scale": scale}
-        row["derivative"] = descent_along_list(gradient, task.lists, at)
+        row["derivative"] = descent_along_list(gradients["W"], task.lists, at)
         row["bound"] = lemma_1_bound(W, rows, wrong, scale, at)
         found.append(row)
     return found
@@ -58,7 +54,8 @@ def lemma_2(draw: torch.Generator, most_tokens: int) -> Rows:
     """
     task = Task.drawn(most_tokens, draw, repeats=False)
     n_tokens = task.n_tokens
-    rows = PopulationLoss.of(task).rows
+    loss = PopulationLoss.of(task)
+    rows = loss.rows
     bound = descent_bound_of(task)
     offset = torch.rand(n_tokens, n_tokens, generator=draw, dtype=torch.float64)
     offset = bound.epsilon * (2 * offset - 1)
@@ -75,13 +72,15 @@ def lemma_2(draw: torch.Generator, most_tokens: int) -> Rows:
     for _ in range(WEIGHTS_A_CASE):
         W = _uniform(draw, 0, 2) * ordered + 10 ** _uniform(draw, -1, 0.3) * _normal(draw, n_tokens)
         W = W * 10 ** _uniform(draw, 0, 2) / bound.scale
-        wrong = logit_margins(W, V, rows, task.labels) <= 0
+        weights = {"W": W, "V": V}
+        wrong = ~loss.right(weights)
         at = first_failing_place(wrong, rows.query, rows.place)
         if at is None:
             continue
-        loss, gradient, _ = loss_gradients(W, V, rows, task.labels)
-        if float(loss) <= bound.L_0:
-            found.append({"derivative": descent_along_list(gradient, task.lists, at), **sides})
+        value, gradients = loss(weights)
+        if float(value) <= bound.L_0:
+            derivative = descent_along_list(gradients["W"], task.lists, at)
+            found.append({"derivative": derivative, **sides})
     return found
 
 

@@ -94,8 +94,6 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
     whole = pick(table, kind="all", rank=table[table["kind"] == "all"]["rank"].max())
     two = pick(table, kind="all", rank=2)
     chance = pick(table, kind="random directions")
-    attention = pick(table, kind="W_Q and W_K", rank=1)
-    without_attention = pick(table, kind="W_Q and W_K", rank=0)
     return {
         "rank_2_cost": two["hinge"] - whole["hinge"],
         "rank_2_attention_lost": whole["attention"] - two["attention"],
@@ -103,8 +101,8 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
         "rank_1_hinge": pick(table, kind="all", rank=1)["hinge"],
         "random_directions_hinge": chance["hinge"],
         "gaussian_hinge": pick(table, kind="gaussian")["hinge"],
-        "without_attention_hinge": without_attention["hinge"],
-        "rank_1_attention_hinge": attention["hinge"],
+        "without_attention_hinge": pick(table, kind="W_Q and W_K", rank=0)["hinge"],
+        "rank_1_attention_hinge": pick(table, kind="W_Q and W_K", rank=1)["hinge"],
     }
 
 
@@ -210,14 +208,7 @@ def nearest(values: Sequence[float], wanted: float) -> float:
 
 
 def log_log_slope(x: Sequence[float], y: Sequence[float]) -> float:
-    r"""The exponent b of $y \approx c x^b$: the least-squares slope of log y on log x.
-
-    Raises `ValueError` for fewer than two different x, or where a value is not positive.
-    """
-    if len(set(x)) < 2 or min(*x, *y) <= 0:
-        raise ValueError(
-            f"wanted positive values at two different x or more, got {list(x)} and {list(y)}"
-        )
+    r"""The exponent b of $y \approx c x^b$: the least-squares slope of log y on log x."""
     u = np.log(x) - np.log(x).mean()
     return float(u @ np.log(y) / (u @ u))
 

@@ -140,33 +140,23 @@ def numbers(measured: dict[str, Float[Tensor, ""]]) -> dict[str, float]:
     return {name: value.item() for name, value in measured.items()}
 
 
-def neuron_outputs(
-    weights: Weights,
-    readout: Float[Tensor, "output position neuron"],
-    X: Float[Tensor, "sample token d_model"],
-) -> Float[Tensor, "sample output neuron"]:
-    r"""What each neuron adds to F: $\frac1L \sum_l a_{(l)i} \mathrm{ReLU}(W_{O,i} \cdot v_l)$.
-
-    F is the sum over neurons. Without some neurons (rows of W_O) it is the sum over the others, so
-    that one pass serves every way to prune neurons.
-    """
-    V = _project(attention_pattern(weights, X) @ X, weights["W_V"])
-    parts: list[Tensor] = []
-    for block in V.split(_block_size(weights, V.shape[-2])):
-        R = _hidden(weights, block)
-        parts.append(torch.stack([(R * a).sum(-2) for a in readout], -2))
-    return torch.cat(parts) / X.shape[-2]
-
-
 def neuron_margins(
     weights: Weights,
     readout: Float[Tensor, "1 position neuron"],
     X: Float[Tensor, "sample token d_model"],
     labels: Int[Tensor, " sample"],
 ) -> Float[Tensor, "sample neuron"]:
-    """What each neuron adds to the margin of each sample, for one output, in float64."""
-    parts = neuron_outputs(weights, readout, X)[:, 0].double()
-    return parts * _signs(parts, labels)[:, None]
+    r"""What neurons add to margins: $\frac{y}{L} \sum_l a_{(l)i} \mathrm{ReLU}(W_{O,i} \cdot v_l)$.
+
+    For one output, in float64. The margin is the sum over neurons. Without some
+    neurons (rows of W_O) it is the sum over the others, so that one pass serves every way to prune
+    neurons.
+    """
+    V = _project(attention_pattern(weights, X) @ X, weights["W_V"])
+    blocks = V.split(_block_size(weights, V.shape[-2]))
+    parts = [(_hidden(weights, block) * readout[0]).sum(-2) for block in blocks]
+    added = (torch.cat(parts) / X.shape[-2]).double()
+    return added * _signs(added, labels)[:, None]
 
 
 def value_cosines(

@@ -38,12 +38,9 @@ def otsu_threshold(values: Float[Tensor, " n"]) -> float:
     r"""The threshold between two groups that are farthest apart (Otsu 1979), exactly.
 
     Of the sorted values, the cut after the k smallest maximises $k (n - k) (m_0 - m_1)^2$, m the
-    means of the groups; the threshold is the middle between the neighbours of the cut. Raises
-    `ValueError` for fewer than two values.
+    means of the groups; the threshold is the middle between the neighbours of the cut.
     """
     n = len(values)
-    if n < 2:
-        raise ValueError(f"wanted two values or more to part, got {n}")
     ordered = values.double().sort().values
     k = torch.arange(1, n, dtype=torch.float64)
     below = ordered.cumsum(0)[:-1]

@@ -1,4 +1,4 @@
-r"""Where the leading directions of an update lie, and how much of it they hold."""
+r"""Where the leading directions of an update lie."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,14 +6,6 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-
-def leading_directions(
-    W: Float[Tensor, "*batch row col"], k: int
-) -> tuple[Float[Tensor, "*batch row {k}"], Float[Tensor, "*batch col {k}"]]:
-    """The k leading left and right singular vectors, as columns, in float64."""
-    U, _, Vh = torch.linalg.svd(W.double(), full_matrices=False)
-    return U[..., :k], Vh.mT[..., :k]
 
 
 def alignment(
@@ -27,30 +19,12 @@ def alignment(
     return (Q.mT @ directions.double()).square().sum() / directions.shape[-1]
 
 
-def energy_inside(W: Float[Tensor, "dim col"], span: Float[Tensor, "n dim"]) -> Float[Tensor, ""]:
-    r"""The share of $\|W\|_F^2$ whose columns lie in the span of the rows; one for $W = 0$."""
-    W = W.double()
-    Q = torch.linalg.qr(span.double().mT).Q
-    total = W.square().sum()
-    inside = (Q.mT @ W).square().sum()
-    return torch.where(total > 0, inside / torch.where(total > 0, total, 1.0), 1.0)
-
-
 def place(
     update: Float[Tensor, "dim col"], spans: Mapping[str, Float[Tensor, "n dim"]]
 ) -> list[dict[str, Any]]:
-    """How an update lies to each of several spans of rows, whose names are in `span`.
-
-    `alignment` is that of its two leading directions, `energy` that of the whole update,
-    `dimension` that of the space.
-    """
-    leading, _ = leading_directions(update, 2)
+    """The `alignment` of an update's two leading directions with several spans, named in `span`."""
+    U, _, _ = torch.linalg.svd(update.double(), full_matrices=False)
+    leading = U[:, :2]
     return [
-        {
-            "span": name,
-            "alignment": alignment(leading, span).item(),
-            "dimension": span.shape[1],
-            "energy": energy_inside(update, span).item(),
-        }
-        for name, span in spans.items()
+        {"span": name, "alignment": alignment(leading, span).item()} for name, span in spans.items()
     ]

@@ -78,11 +78,16 @@ class Sweep(Seeds):
 
     @property
     def points(self) -> Iterator[Row]:
-        """The values of the parameters at each point of the grid."""
+        """The values of the parameters at each point of the grid; the last varies fastest.
+
+        A whole number is an `int`, as schemas of counts want it, and 3.0 is one: a table of numbers
+        has them all as floats.
+        """
         values: dict[str, Sequence[Any]] = {self.varies: self.labels or self.values}
         if self.crossed:
             values[self.crossed] = self.crossed_values
-        return grid(values)
+        for chosen in product(*values.values()):
+            yield dict(zip(values, map(_whole, chosen), strict=True))
 
 
 @dataclass(frozen=True)
@@ -148,18 +153,6 @@ def problems(
         varies_labels = sweep.varies == "labels"
         value = problem.labelled.n_discriminative if varies_labels else point[sweep.varies]
         yield {"sweep": sweep.name, "varies": sweep.varies, "value": float(value)}, problem
-
-
-def grid(
-    values: Mapping[str, Sequence[float] | Sequence[str]],
-) -> Iterator[dict[str, int | float | str]]:
-    """Yield every combination of the parameters' values; the last parameter varies fastest.
-
-    A whole number is an `int`, as schemas of counts want it, and 3.0 is one: a table of numbers has
-    them all as floats.
-    """
-    for chosen in product(*values.values()):
-        yield {name: _whole(value) for name, value in zip(values, chosen, strict=True)}
 
 
 def _whole(value: float | str) -> int | float | str:

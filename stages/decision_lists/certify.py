@@ -34,13 +34,13 @@ def main(
     followed = runs_of(flows, tasks)
     trained = runs_of(joint, tasks)
     jobs = {
-        "trained": [(describe, run.folder, task, most) for run, task in followed + trained],
+        "trained": [(describe, run.folder, task) for run, task in followed + trained],
         "lengths": [(lengths, run.folder, task, most) for run, task in followed],
     }
     write_tables(tables, spread_cells(jobs, label=section, unit="run"))
 
 
-def describe(folder: Path, task: Task, longest_sequence: int) -> Tables:
+def describe(folder: Path, task: Task) -> Tables:
     """What the last weights of each seed are certified for, and how few entries of W that takes."""
     opened = open_run(folder)
     weights = opened.weights(-1)
@@ -52,16 +52,12 @@ def describe(folder: Path, task: Task, longest_sequence: int) -> Tables:
         def right(pruned: Tensor, V: Tensor = V) -> bool:
             return logit_margin(pruned, V, task.lists, task.permutation, task.seq_len, False) > 0
 
-        longest = -1 if "V" in weights else longest_certified(W, task.lists, longest_sequence)
         rows.append(
             {
                 "task": task.name,
-                "group": task.group,
                 "law": task.law,
                 "seed": seed,
                 **certified(W, V, task.lists, task.permutation, task.seq_len),
-                "longest": longest,
-                "n_entries": W.numel(),
                 "list_entries": sum(map(len, task.lists)),
                 "kept_in_gauge": fewest_kept(W - W.median(0).values, right),
                 "kept_raw": fewest_kept(W, right),
@@ -79,7 +75,7 @@ def lengths(folder: Path, task: Task, longest_sequence: int) -> Tables:
         for i in opened.snapshots
     ]
     table = pd.DataFrame({"time": times[opened.snapshots].to_numpy(), "longest": found})
-    about = {"law": task.law, "seq_len": task.seq_len, "n_heads": len(task.heads)}
+    about = {"law": task.law, "seq_len": task.seq_len}
     return {"lengths": table.assign(task=task.name, **about)}
 
 

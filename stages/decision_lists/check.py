@@ -1,34 +1,39 @@
-"""Check both lemmas on random cases."""
+"""Check both lemmas on random cases, and seek the least n for which part 2 can be met."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pandas as pd
 
+from lib.decision_lists.bounds import least_feasible_length
 from lib.decision_lists.random_cases import QUESTIONS
 from lib.files.params import Interval, Seed, read_params
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, spread_cells, write_tables
 from lib.work.command import OutFolder, run
 
+Jobs = dict[str, list[tuple[Any, ...]]]
+
 CASES_A_CHUNK = 1000  # drawn from one random generator, by one process
 
 
 @dataclass(frozen=True)
 class Check:
-    """Random cases for each lemma, of up to `most_tokens`."""
+    """Random cases of each lemma, of up to `most_tokens`; lengths of lists, to seek the least n."""
 
     seed: Seed
     n_cases: Annotated[int, Interval("[1, 10000000]")]
     most_tokens: Annotated[int, Interval("[4, 9]")]
+    list_lengths: tuple[Annotated[int, Interval("[1, 16]")], ...]
 
 
 def main(section: str, tables: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Check)
     starts = range(0, params.n_cases, CASES_A_CHUNK)
-    jobs = {name: [(sample, name, start, params) for start in starts] for name in QUESTIONS}
-    write_tables(tables, spread_cells(jobs, label=section, unit="chunk"))
+    jobs: Jobs = {name: [(sample, name, start, params) for start in starts] for name in QUESTIONS}
+    jobs["feasible"] = [(feasible, length) for length in params.list_lengths]
+    write_tables(tables, spread_cells(jobs, label=section, unit="job"))
 
 
 def sample(question: str, start: int, params: Check) -> Tables:
@@ -39,6 +44,12 @@ def sample(question: str, start: int, params: Check) -> Tables:
     while len(rows) < wanted:
         rows += QUESTIONS[question](draw, params.most_tokens)
     return {question: pd.DataFrame(rows[:wanted])}
+
+
+def feasible(length: int) -> Tables:
+    """The least n at which part 2 can be met, whichever ε is chosen, for lists of that length."""
+    row = {"length": length, "least_n": least_feasible_length(length)}
+    return {"feasible": pd.DataFrame([row])}
 
 
 if __name__ == "__main__":

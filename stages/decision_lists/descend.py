@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lib.decision_lists.attention import PopulationLoss, attention_margins, attention_rows
+from lib.decision_lists.attention import PopulationLoss, attention_margins
 from lib.decision_lists.bounds import flow_bound_of
 from lib.decision_lists.certificates import list_order_margin, logit_margin
 from lib.decision_lists.descent import (
@@ -58,7 +58,6 @@ def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
         "length": task.longest,
         "step_size": found.step_size,
         "n_steps": found.steps[-1].number,
-        "failures": found.n_failures,
         "curvature_growth": found.largest / found.curvatures[0],
         "step_times_curvature": found.step_size * found.largest,
         "on_a_finer_grid": found.step_size * found.on_a_finer_grid,
@@ -81,7 +80,6 @@ def descend_alone(task: Task, solve: Solver) -> Tables:
     found = compliant_descent(loss, start, ["W"], right, curvature, solve)
     W = found.steps[-1].weights["W"]
     row = described(task, found) | {
-        "scale": bound.scale,
         "bound": 2 * bound.time / found.step_size,
         "margin": list_order_margin(W, task.lists, task.seq_len, repeats=False),
     }
@@ -104,24 +102,16 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
     W = path[-1]["W"]
     V = path[-1]["V"]
     eta = found.step_size
-    deviations = [float((weights["V"] - bound.scale * P).abs().max()) for weights in path]
+    start_deviation = float((V_0 - bound.scale * P).abs().max())
     largest = max(found.largest, found.on_a_finer_grid)
-    attention = max(float(attention_rows(weights["W"], loss.rows).amax()) for weights in path)
     row = described(task, found) | {
         "noise": noise,
-        "preconditions": bound.met(residual, deviations[0], eta, largest),
-        "scale": bound.scale,
+        "preconditions": bound.met(residual, start_deviation, eta, largest),
         "delta": bound.delta,
-        "residual": residual,
-        "L_0": bound.L_0,
         "epsilon": bound.epsilon,
         "earliest": bound.earliest / eta,
-        "latest": bound.latest / eta,
         "margin": logit_margin(W, V, task.lists, task.permutation, task.seq_len, repeats=False),
-        "start_deviation": deviations[0],
-        "deviation": max(deviations),
         "V_moved": float((V - V_0).abs().max()),
-        "largest_attention": attention * task.seq_len,
     }
     looked = pd.Series(found.curvatures).ffill()  # where there was no look, the last
     course = {

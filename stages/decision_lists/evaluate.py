@@ -100,7 +100,6 @@ def main(
     train: Path,
     control: Path,
     check: Path,
-    constants: Path,
     certify: Path,
     factored: Path,
     follow: Path,
@@ -115,7 +114,7 @@ def main(
         raise InputError(
             f"{section}.shown_task: wanted a task of {of_train}, got {params.shown_task!r}"
         )
-    folders = flow, scales, descend, train, control, check, constants, certify
+    folders = flow, scales, descend, train, control, check, certify
     tables = read_tables(*folders, factored, follow)
     tables["spectra"] = read_table(spectra, SPECTRA)
     tables |= described(tables, tasks, params, section)

@@ -161,7 +161,6 @@ def described(loss: StackedLoss, one: Staircase) -> dict[str, Any]:
         "first_rise": one.rise(0),
         "next_rise": one.rise(one.n_large),
         "right": one.right,
-        "margin": one.margin,
         "singular_values": [],
         "sigma_then": math.nan,
         "fewest": math.nan,

@@ -5,7 +5,6 @@ Until all is right, and some on to the bound. The flow is followed in u = cW and
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,7 +105,7 @@ def gamma(task: Task, share: float, solve: Solver) -> Tables:
 def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame, pd.DataFrame]:
     """When all is right, and whether it still is at the bound (`use`); and the path."""
     bound = flow_bound_of(task, share)
-    flow = ScaledFlow.of(task, bound.scale)
+    flow = ScaledFlow(task, bound.scale)
     followed = Followed(flow)
     end = bound.time * bound.scale**2
     followed.follow(end, solve.rtol_theorem, until_right=True)
@@ -115,7 +114,6 @@ def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame,
         if followed.end < end:
             followed.follow(end, solve.rtol_to_bound, until_right=False)
         at_bound = float(followed.right)
-    losses = [point["loss"] for point in followed.path]
     row = {
         "task": task.name,
         "group": task.group,
@@ -133,16 +131,14 @@ def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame,
         "lost": followed.n_lost,
         "lost_time": followed.lost,
         "regained_time": followed.regained,
-        "largest_rise": max(b - a for a, b in pairwise(losses)),
         "largest_attention": followed.largest_attention,
-        "n_steps": len(followed.path),
     }
     return pd.DataFrame([row]), pd.DataFrame(followed.path)
 
 
 def repeats(task: Task, scale: float, solve: Solver) -> Tables:
     """A run on sequences with repeats, to which the theorem does not apply, at a given scale."""
-    flow = ScaledFlow.of(task, scale)
+    flow = ScaledFlow(task, scale)
     steps = flow.steps(solve.longest_repeats * scale**2, solve.rtol_repeats)
     found = until_positive(steps, flow.margin)
     row: dict[str, Any] = task.about() | {

@@ -14,7 +14,7 @@ import pandas as pd
 from lib.decision_lists.attention import PopulationLoss
 from lib.decision_lists.descent import Noise, noisy_start
 from lib.decision_lists.lists import Task, read_tasks, used_for
-from lib.decision_lists.noise import descent_beside, latest_over_earliest, least_share
+from lib.decision_lists.noise import descent_beside, least_share
 from lib.files.params import Seed, read_params
 from lib.files.tables import read_table
 from lib.training.devices import use_threads
@@ -85,8 +85,6 @@ def draw(task: Task, seeds: tuple[int, ...]) -> Tables:
                 "seed": seed,
                 "share": share,
                 "least_share": least_share(n, task.longest),
-                "interval": latest_over_earliest(n, task.longest, share),
-                "residual": residual,
                 "met": bound.feasible and residual <= 1e-9,
             }
         )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -132,7 +132,7 @@ def named(groups: tuple[Group, ...], file: Path) -> list[Task]:
 
 def write_tasks(tasks: list[Task], uses: tuple[str, ...], file: Path) -> None:
     """Write the tasks with one of these uses."""
-    rows = [task.as_row() for task in tasks if task.use in uses]
+    rows = [asdict(task) for task in tasks if task.use in uses]
     write_table(pd.DataFrame(rows, columns=COLUMNS), file)
 
 

@@ -78,8 +78,8 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     """
     longest = solve.longest_law
     rtol = solve.rtol_law
-    nothing = dict.fromkeys(("path_error", "largest_attention", "attention_to_star"), math.nan)
-    flow = ScaledFlow.of(task, math.inf)
+    nothing = {"path_error": math.nan, "attention_to_star": math.nan}
+    flow = ScaledFlow(task, math.inf)
     of_limit: dict[str, Any] = task.about() | {"scale": math.inf, "at_once": flow.at_once()}
     if of_limit["at_once"]:
         return {"law": pd.DataFrame([of_limit | {"rescaled_time": 0.0} | nothing])}
@@ -93,7 +93,7 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     wanted = along(steps, times)
     rows = [of_limit | {"rescaled_time": end} | nothing]
     for scale in scales:
-        flow = ScaledFlow.of(task, scale)
+        flow = ScaledFlow(task, scale)
         row = task.about() | {"scale": scale, "at_once": flow.at_once(), "rescaled_time": math.nan}
         row |= nothing
         found = until_positive(flow.steps(longest, rtol), flow.margin)
@@ -103,7 +103,6 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
         if found is not None:
             row["rescaled_time"], steps = found
             state = steps[-1].path(row["rescaled_time"])
-            row["largest_attention"] = flow.largest_attention(state)
             row["attention_to_star"] = flow.attention_to_star(state)
         rows.append(row)
     return {"law": pd.DataFrame(rows)}
@@ -111,7 +110,7 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
 
 def spectral(task: Task, params: Spectral, solve: Solver) -> Course:
     """W at times evenly spaced in the logarithm, 0 first, with loss, accuracy and margin there."""
-    flow = ScaledFlow.of(task, params.scale)
+    flow = ScaledFlow(task, params.scale)
     times = np.geomspace(params.first_time, params.last_time, params.n_snapshots)
     c2 = params.scale**2
     steps = list(flow.steps(times[-1] * c2 * (1 + 1e-9), solve.rtol_spectral))

@@ -143,13 +143,11 @@ def train_both(
         if step.number in saved:
             states.append((step.weights, [{"seed": seed, **at}]))
         if step.number % params.every == 0 or step.number == n_steps:
-            gradient = torch.cat([g.flatten() for g in step.gradients.values()]).norm()
             rows.append(
                 {
                     **at,
                     **exact.measured(step.weights),
                     **certified(W, V, task.lists, task.permutation, task.seq_len),
-                    "gradient": float(gradient),
                 }
             )
         if step.number == n_steps or (not saved and rows[-1]["accuracy"] == 1.0):

@@ -229,8 +229,7 @@ derivative bound
 14         10.0  # 1.4: 2.92
 4.5        3.75  # 1.2: 1.58
 """,
-    "constants/feasible": "length least_n\n3 40\n1 19\n8 69\n2 30",
-    "constants/constants": "constant found\nc 3.0",  # which is not read
+    "check/feasible": "length least_n\n3 40\n1 19\n8 69\n2 30",
     "certify/trained": """
 task       seed list_entries kept_in_gauge kept_raw
 heads-1    0    10           10            13

@@ -12,14 +12,8 @@ from lib.decision_lists.descent import (
     WIDEST,
     Solver,
     compliant_descent,
-    descent_failures,
     largest_between,
 )
-from lib.training.gradient_descent import gradient_descent
-
-
-def parabola(weights, x):
-    return (weights["w"] - x).square().sum() / 2, {"w": weights["w"] - x}
 
 
 def quartic(weights):
@@ -91,11 +85,3 @@ def test_the_largest_between_two_points_is_found_where_both_ends_are_low():
     best, last = largest_between(value, value(0, 0), 1.0, 1e-3)
     assert best == pytest.approx(6, rel=1e-3)
     assert last == value(1, 0)
-
-
-def test_steps_that_descend_less_than_the_lemma_says_are_failures():
-    start = {"w": torch.ones(1, dtype=torch.float64)}
-    batches = [(torch.zeros(1, dtype=torch.float64),)] * 4
-    for rate, failures in ((0.5, 0), (1.0, 0), (1.5, 3)):  # the curvature is 1
-        steps = list(gradient_descent(parabola, start, rate, batches))
-        assert descent_failures(steps, ("w",), rate) == failures

@@ -94,7 +94,7 @@ def made_tables():
         "losses": numbers(draw, each(cells, step=range(3)), "loss"),
         "spectra": with_spectra(draw, numbers(draw, spectra), "singular_values", n=6),
         "truncate": numbers(draw, cuts, *SCORES),
-        "directions": numbers(draw, each(saved, **sides, span=spans), "alignment", "energy"),
+        "directions": numbers(draw, each(saved, **sides, span=spans), "alignment"),
         "prune": numbers(draw, pruned, "weights", "rescaled_hinge", *SCORES[:4]),
         "neurons": with_spectra(draw, numbers(draw, cells, *norms), "norms", n=5),
         "adapt": numbers(draw, each(adapted, rank=(2, 1, 4)), "fitted_step", *SCORES),
@@ -102,7 +102,6 @@ def made_tables():
     }
     tables["training"]["fitted_step"] = tables["training"]["seed"].map(FITTED)
     tables["losses"].loc[0, "loss"] = 0.0
-    tables["directions"]["dimension"] = 20
     # The rise up to a rate that does not count is below that up to each that does.
     prune = tables["prune"]
     prune.loc[(prune["what"] == "large neurons") & (prune["rate"] == 0.2), "hinge"] /= 20

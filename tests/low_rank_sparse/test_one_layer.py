@@ -9,7 +9,7 @@ from lib.low_rank_sparse.one_layer import (
     SampleLoss,
     loss_gradient,
     margins,
-    neuron_outputs,
+    neuron_margins,
     outputs,
     random_readout,
 )
@@ -40,7 +40,7 @@ def test_samples_that_do_not_fit_into_a_block_change_nothing(monkeypatch, kind, 
             loss,
             *gradient.values(),
             outputs(weights, readout, X),
-            neuron_outputs(weights, readout, X),
+            neuron_margins(weights, readout[:1], X, labels),
         ]
 
     at_once = everything()

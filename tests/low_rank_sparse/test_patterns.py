@@ -1,10 +1,10 @@
-"""What is no data set of patterns is refused, and labellings are read."""
+"""What is no data set of patterns is refused."""
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from lib.low_rank_sparse.patterns import PatternTask, patterns_of_classes, read_patterns
+from lib.low_rank_sparse.patterns import PatternTask, read_patterns
 from tests.low_rank_sparse.low_rank_sparse_made import write_samples
 
 SIZES = {"n_train": 4, "n_test": 3, "seq_len": 5, "d_model": 6}
@@ -36,13 +36,6 @@ def test_tensors_that_do_not_fit_one_another_are_refused(tmp_path, name, shape):
     save_file(tensors | {name: unfit}, tmp_path / "samples")
     with pytest.raises(ValueError, match="wanted tokens, labels and patterns that fit one another"):
         read_patterns(tmp_path / "samples")
-
-
-def test_a_labelling_says_how_many_patterns_each_class_has():
-    assert patterns_of_classes("2|1|1") == (2, 1, 1)
-    message = r"labels: wanted numbers of patterns such as 1\|1, got '2,1'"
-    with pytest.raises(ValueError, match=message):
-        patterns_of_classes("2,1")
 
 
 def test_one_class_is_refused():

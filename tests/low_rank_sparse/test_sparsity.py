@@ -10,11 +10,6 @@ def test_equal_values_have_that_value_as_their_threshold():
     assert otsu_threshold(torch.full((3,), 0.7)) == pytest.approx(0.7)
 
 
-def test_one_value_cannot_be_parted():
-    with pytest.raises(ValueError, match="wanted two values or more to part, got 1"):
-        otsu_threshold(torch.ones(1))
-
-
 def test_columns_that_fall_into_no_whole_groups_are_not_pruned_by_groups():
     W = torch.eye(4)
     found = [what for what, *_ in entry_removals(W, W, [0.0], 1, 3, 0.5)]

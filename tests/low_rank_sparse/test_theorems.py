@@ -12,11 +12,9 @@ from torch import Tensor
 
 from lib.low_rank_sparse.one_layer import (
     SampleLoss,
-    attention_pattern,
     initial_weights,
     loss_gradient,
     random_readout,
-    relevant_attention,
 )
 from lib.low_rank_sparse.patterns import (
     PatternTask,
@@ -25,7 +23,6 @@ from lib.low_rank_sparse.patterns import (
     epochs,
     orthonormal_patterns,
 )
-from lib.matrices.low_rank import truncated_models
 from lib.training.devices import generator
 from lib.training.gradient_descent import gradient_descent
 
@@ -64,26 +61,6 @@ def test_the_sum_of_the_patterns_is_never_learned_by_the_keys(trained):
     update = trained.final["W_K"] - trained.initial["W_K"]
     assert (trained.mu.sum(0) @ update).abs().max() < 1e-12
     assert (trained.mu[0] @ update).abs().max() > 0.1
-
-
-def test_the_numerical_rank_of_the_keys_update_is_the_number_of_patterns_less_one(trained):
-    sigma = torch.linalg.svdvals(trained.final["W_K"] - trained.initial["W_K"])
-    assert int((sigma > 1e-3 * sigma[0]).sum()) == M - 1
-    assert sigma[M - 1] < 1e-12 * sigma[0] + 1e-14
-
-
-def test_cutting_the_update_to_nothing_gives_the_initial_attention_back(trained):
-    """Had the weights been cut in place of their updates, attention would be uniform: 6 of 40."""
-
-    def attention(weights):
-        pattern = attention_pattern(weights, trained.samples.tokens)
-        return float(relevant_attention(pattern, trained.samples.is_relevant)[0])
-
-    cut = truncated_models(trained.final, trained.initial, [0])[0]
-    assert attention(cut) == attention(trained.initial)
-    assert attention(trained.initial) > 0.155
-    nothing = {name: 0 * W for name, W in trained.final.items()}
-    assert attention(nothing) == pytest.approx(6 / 40)
 
 
 def test_where_values_do_not_tell_tokens_apart_queries_and_keys_do_not_move(trained):

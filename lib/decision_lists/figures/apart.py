@@ -7,8 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lib.decision_lists.figures.lines import DASHED, LOG_LOG, SMALL, shaded
-from lib.pages.style import BLUE, GREEN, NULL_COLOR, ORANGE, PURPLE, READ_WIDTH, VIRIDIS
+from lib.decision_lists.figures.lines import (
+    DASHED,
+    LOG_LOG,
+    SMALL,
+    shaded,
+    singular_values_in_time,
+)
+from lib.pages.style import BLUE, GREEN, NULL_COLOR, ORANGE, PURPLE, READ_WIDTH
 
 SHOWN = 3  # the number of heads whose course is drawn, or the nearest
 KINDS = {  # what descends: its name and its colour
@@ -58,10 +64,7 @@ def _course(axes: Axes, of_heads: pd.DataFrame, staircases: pd.DataFrame) -> Non
     nearest = (there["n_heads"] - SHOWN).abs().idxmin()
     task = there.loc[nearest, "task"]
     rows = staircases[(staircases["task"] == task) & (staircases["time"] > 0)]
-    values = np.stack(list(rows["singular_values"]))
-    for i in reversed(range(values.shape[1])):
-        color = VIRIDIS(0.25 + 0.65 * np.sqrt(i / max(1, values.shape[1] - 1)))
-        axes.plot(rows["time"], values[:, i], color=color, lw=1.2)
+    singular_values_in_time(axes, rows)
     run = there[(there["task"] == task) & (there["of"] == "factored")]
     run = run[run["log10_init_scale"] == rows["log10_init_scale"].iloc[0]].iloc[0]
     axes.axvline(run["log"] / run["sigma_1"], **DASHED, label="limit of the first rise")

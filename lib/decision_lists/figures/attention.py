@@ -6,8 +6,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lib.decision_lists.figures.lines import BOUND, DASHED, LOG_LOG, SMALL, shaded
-from lib.pages.style import BLUE, ORANGE, READ_WIDTH, SHADE, VIRIDIS, sized
+from lib.decision_lists.figures.lines import (
+    BOUND,
+    DASHED,
+    LOG_LOG,
+    SMALL,
+    shaded,
+    singular_values_in_time,
+)
+from lib.pages.style import BLUE, ORANGE, READ_WIDTH, SHADE, sized
 
 
 def weights_in_list_order(weights: pd.DataFrame) -> Figure:
@@ -105,10 +112,7 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
     )
     for (above, below), (task, rows, _) in zip(panels.T, runs, strict=True):
         rows = rows.sort_values("time")
-        values = np.stack(list(rows["singular_values"]))
-        for i in reversed(range(values.shape[1])):
-            color = VIRIDIS(0.25 + 0.65 * np.sqrt(i / max(1, values.shape[1] - 1)))
-            above.plot(rows["time"], values[:, i], color=color, lw=1.2)
+        values = singular_values_in_time(above, rows)
         rank = {"color": "black", "where": "mid", "label": "measured"}
         below.step(rows["time"], rows["numerical_rank"], **rank)
         early = rows["time"][rows["early"]]

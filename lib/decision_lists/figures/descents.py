@@ -11,7 +11,7 @@ from lib.decision_lists.figures.lines import BOUND, LOG_LOG, SMALL, shaded
 from lib.pages.style import BLUE, BOUND_COLOR, GREEN, LOST_COLOR, ORANGE, READ_WIDTH, sized
 
 NOISE_COLORS = {"none": BLUE, "uniform": GREEN, "adversarial": ORANGE}
-RIGHT = GREEN
+TRAININGS = (GREEN, LOST_COLOR)  # those that end right, and the others
 
 
 def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
@@ -44,9 +44,10 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     for i, (noise, color) in enumerate(NOISE_COLORS.items()):
         rows = both[both["noise"] == noise]
         at = np.array([rows_of[task] + 0.22 * (1 - i) for task in rows["task"]])
-        point = {"ms": 4.5, "color": color}
-        hard.plot(rows["delta"], rows["n_steps"], "o", **point)
-        _right_or_not(ratio, rows["n_steps"] / rows["earliest"], at, rows["margin"] > 0, **point)
+        hard.plot(rows["delta"], rows["n_steps"], "o", ms=4.5, color=color)
+        ratios = (rows["n_steps"] / rows["earliest"]).to_numpy()
+        right = (rows["margin"] > 0).to_numpy()
+        _right_or_not(ratio, ratios, at, right, (color, color), ms=4.5)
     hard.set(**LOG_LOG, xlabel="δ: the rarest sequence's probability")
     hard.set_ylabel("steps until all is right")
     names = [f"{row.law}, n = {row.seq_len}, m = {row.length}" for row in tasks.itertuples()]
@@ -59,11 +60,12 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
 
 
 def _right_or_not(
-    axes: Axes, x: pd.Series, y: np.ndarray, right: pd.Series, *, color: str, ms: float
+    axes: Axes, x: np.ndarray, y: np.ndarray, right: np.ndarray, colors: tuple[str, str], ms: float
 ) -> None:
-    """Points, filled where all is right in the end."""
-    for chosen, fill in ((right.to_numpy(), color), (~right.to_numpy(), "none")):
-        axes.plot(x[chosen], y[chosen], "o", ms=ms, color=color, mfc=fill)
+    """Points, filled where all is right in the end; the colours of those, and of the others."""
+    of_right, of_wrong = colors
+    axes.plot(x[right], y[right], "o", ms=ms, color=of_right)
+    axes.plot(x[~right], y[~right], "o", ms=ms, mfc="none", color=of_wrong)
 
 
 def outcomes(joint: pd.DataFrame, **others: pd.DataFrame) -> Figure:
@@ -79,7 +81,9 @@ def outcomes(joint: pd.DataFrame, **others: pd.DataFrame) -> Figure:
     for axes, (name, table) in zip(first, others.items(), strict=True):
         groups = list(shaded(table, keys[name]))[::-1]
         for y, (_, rows, _) in enumerate(groups):
-            _strip(axes, rows["accuracy"].to_numpy(), y)
+            accuracy = rows["accuracy"].to_numpy()
+            beside = np.linspace(-0.2, 0.2, len(accuracy)) if len(accuracy) > 1 else np.zeros(1)
+            _right_or_not(axes, accuracy, y + beside, accuracy > 1 - 1e-9, TRAININGS, ms=4.5)
         axes.set_yticks(range(len(groups)), labels=[str(group) for group, _, _ in groups])
         axes.set(title=titles[name], xlabel="share of positions right at the end")
         axes.set(xlim=(-0.02, 1.04))
@@ -88,23 +92,13 @@ def outcomes(joint: pd.DataFrame, **others: pd.DataFrame) -> Figure:
     return figure
 
 
-def _strip(axes: Axes, values: np.ndarray, y: float) -> None:
-    offsets = np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else np.zeros(1)
-    right = values > 1 - 1e-9
-    axes.plot(values[right], y + offsets[right], "o", ms=4.5, color=RIGHT)
-    axes.plot(values[~right], y + offsets[~right], "o", ms=4.5, mfc="none", color=LOST_COLOR)
-
-
 def _certified(axes: Axes, joint: pd.DataFrame) -> None:
     """When each run is certified on all sequences; hollow, at the last step, if it is not."""
     tasks = list(shaded(joint, "task"))[::-1]
     for y, (_, rows, _) in enumerate(tasks):
         certified = rows["certified_all"].to_numpy(bool)
         steps = rows["first_certified_all"].fillna(rows["step"]).to_numpy()
-        at = np.full(len(rows), y)
-        axes.plot(steps[certified], at[certified], "o", ms=4, color=RIGHT)
-        left = ~certified
-        axes.plot(steps[left], at[left], "o", ms=4, mfc="none", color=LOST_COLOR)
+        _right_or_not(axes, steps, np.full(len(rows), y), certified, TRAININGS, ms=4)
     axes.set_yticks(range(len(tasks)), labels=[task for task, _, _ in tasks], fontsize=SMALL)
     axes.set(title="both trained, small starts", xlim=(0, None))
     axes.set_xlabel("step at which all of $[L]^n$ is certified")

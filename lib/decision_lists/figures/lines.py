@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from lib.pages.style import BOUND_COLOR, VIRIDIS
 
@@ -28,6 +30,16 @@ def shaded(
     for i, value in enumerate(values):
         share = i / max(1, len(values) - 1)
         yield value, table[table[column] == value], VIRIDIS(0.25 + 0.67 * share)
+
+
+def singular_values_in_time(axes: Axes, rows: pd.DataFrame) -> np.ndarray:
+    """Draw every singular value through time, the largest last; they are a row for each time."""
+    values = np.stack(list(rows["singular_values"]))
+    n = values.shape[1]
+    for i in reversed(range(n)):
+        color = VIRIDIS(0.25 + 0.65 * np.sqrt(i / max(1, n - 1)))
+        axes.plot(rows["time"], values[:, i], color=color, lw=1.2)
+    return values
 
 
 def setting(run: Any) -> str:

@@ -98,10 +98,8 @@ def test_trained_weights_are_certified_by_every_sequence_and_pruned_entry_by_ent
             def perfect(pruned, one=one, V=V):
                 return certified(one, pruned, V)["certified_sets"]
 
-            row = {"task": one["name"], "group": one["group"], "law": one["law"], "seed": seed}
+            row = {"task": one["name"], "law": one["law"], "seed": seed}
             row |= certified(one, W, V)
-            row["longest"] = -1 if "V" in weights else longest_right(one, W, 6)
-            row["n_entries"] = W.numel()
             row["list_entries"] = sum(len(entries) for entries in one["lists"])
             middle = W.sort(0).values[(len(W) - 1) // 2]
             row["kept_in_gauge"] = fewest_kept(W - middle, perfect)
@@ -115,6 +113,6 @@ def test_flows_are_certified_for_lengths_at_every_time(tables):
     for i, (one, weights, _) in enumerate(flows):
         for time, W in enumerate((flows[i - 1][1]["W"][0], weights["W"][0])):
             row = {"time": float(time), "longest": longest_right(one, W, 6), "law": one["law"]}
-            rows.append(row | {"seq_len": 3, "n_heads": 3, "task": one["name"]})
+            rows.append(row | {"seq_len": 3, "task": one["name"]})
     equal(tables["lengths"][list(rows[0])], rows)
     assert tables["lengths"]["longest"].nunique() > 2

@@ -14,7 +14,6 @@ from tests.decision_lists.decision_lists_made import (
     task,
     write_tasks,
 )
-from tests.stages.made import files
 
 WIDE = task("wide", 3, "1 2 3 0 / 4 1 / 3 0 2 / 3 / 1 0 4", "1 3 4 0 2", "50 1 20 1 30 2 90 1 10 3")
 USED = [one | {"use": "controls"} for one in (SMALL, WIDE, NEAR)]
@@ -95,9 +94,3 @@ def test_controls_are_trained_by_adam_and_scored_on_every_sequence(stage, tmp_pa
     tables = read_tables(tmp_path / "tables")
     assert list(tables) == ["controls"]
     equal(tables["controls"], rows)
-
-
-def test_without_a_control_there_is_no_table(stage, tmp_path):
-    tasks = write_tasks(tmp_path / "tasks", IDLE)
-    stage("decision_lists.control", {SECTION: PARAMS}, SECTION, tasks, tmp_path / "tables")
-    assert files(tmp_path) == ["params.yaml", "tasks"]

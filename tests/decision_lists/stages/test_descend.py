@@ -83,22 +83,10 @@ class Descent:
                 )
         return max(found)
 
-    def failures(self):
-        """The steps that descend by less than the descent lemma says, η |∇|² / 2."""
-        found = 0
-        for a, b in itertools.pairwise(self.path):
-            square = sum(
-                float((g**2).sum()) * m
-                for g, m in zip(self.brute.gradients(*a), self.moving, strict=True)
-            )
-            least = self.eta / 2 * square - 1e-13
-            found += float(self.brute.loss(*a)) - float(self.brute.loss(*b)) < least
-        return found
-
     def row(self, one):
         row = {name: one[name] for name in ("law", "n_tokens", "seq_len")}
         row |= {"task": one["name"], "length": longest(one), "step_size": self.eta}
-        return row | {"n_steps": len(self.path) - 1, "failures": self.failures()}
+        return row | {"n_steps": len(self.path) - 1}
 
 
 def check_curvature(found, descent):
@@ -155,7 +143,7 @@ def check(found, row, **tolerance):
     one, wanted = pd.DataFrame([found])[list(row)], pd.DataFrame([row])
     pd.testing.assert_frame_equal(one, wanted, **tolerance)
     of_curvature = {"step_times_curvature", "on_a_finer_grid", "curvature_growth"}
-    assert set(found) - set(row) - {"residual"} == of_curvature
+    assert set(found) - set(row) == of_curvature
 
 
 def test_descents_on_attention_alone_are_those_of_autograd_beside_their_bound(tables):
@@ -169,7 +157,7 @@ def test_descents_on_attention_alone_are_those_of_autograd_beside_their_bound(ta
         start = brute, 0 * brute.P, c * brute.P
         descent = Descent(*start, (1, 0), right, found["step_size"], SOLVE["max_steps"])
         row = descent.row(one)
-        row |= {"scale": c, "bound": 2 * 4 * row["length"] / (9 * math.log(L)) / descent.eta}
+        row |= {"bound": 2 * 4 * row["length"] / (9 * math.log(L)) / descent.eta}
         order = Brute(every_sequence(one, False)).margins(descent.path[-1][0])
         check(found, row | {"margin": float(order.min())}, rtol=1e-7, atol=0)
         check_curvature(found, descent)
@@ -191,15 +179,11 @@ def test_descents_on_both_are_those_of_autograd_beside_their_constants(tables, o
         L_0, row = float(brute.loss(W_0, V_0)), descent.row(one)
         A, m = L_0 - 6 * epsilon / n, row["length"]
         preconditions = A > 0 and 4 * m * L_0 / epsilon < A**2
-        row |= {"noise": noise, "preconditions": preconditions, "scale": c, "L_0": L_0}
+        row |= {"noise": noise, "preconditions": preconditions}
         row |= {"delta": rarest_class(one), "epsilon": epsilon}
-        row |= {"earliest": 2 * m * L_0 / A**2 / descent.eta, "latest": epsilon / 2 / descent.eta}
-        deviations = [float((V - c * brute.P).abs().max()) for _, V in descent.path]
-        row |= {"start_deviation": deviations[0], "deviation": max(deviations)}
+        row["earliest"] = 2 * m * L_0 / A**2 / descent.eta
         row |= {"margin": least_margin(one, W, V), "V_moved": float((V - V_0).abs().max())}
-        attention = max(float(brute.attention(W).max()) for W, _ in descent.path)
-        check(found, row | {"largest_attention": n * attention}, rtol=1e-5, atol=1e-9)
-        assert 0 <= found["residual"] < 1e-12
+        check(found, row, rtol=1e-5, atol=1e-9)
         if one is not LONG:
             check_curvature(found, descent)
         check_course(tables["courses"], one, noise, descent)
@@ -222,7 +206,3 @@ def check_course(courses, one, noise, descent):
 def test_preconditions_are_met_in_some_runs_alone(tables):
     met = tables["both"].groupby("task")["preconditions"].mean()
     assert met.to_dict() == {"long": 1, "near": 0, "steep": 0}
-
-
-def test_a_use_without_tasks_has_no_table(stage, tmp_path):
-    assert list(descend(stage, tmp_path, [IDLE, ALONE[0]])) == ["alone"]

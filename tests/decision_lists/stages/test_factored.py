@@ -100,7 +100,6 @@ def wanted(of, seed, scale, until):
     ranks = range(1, brute.L + 1)
     return row | {
         "right": time,
-        "margin": float(brute.margins(W).min()),
         "sigma_then": float(torch.linalg.svdvals(G)[0]),
         "fewest": next(r for r in ranks if share(brute, cut(W, r))[1] or r == brute.L),
         "right_when_cut": share(brute, cut(W, 1))[0],

@@ -83,7 +83,7 @@ def theorem(task, share=1):
 def row_of_theorem(one, path, flow):
     """What the table must say of a run whose path is this."""
     P_min, gamma, c, bound = theorem(one)
-    times, losses, margins = (path[name].tolist() for name in ("time", "loss", "margin"))
+    times, margins = (path[name].tolist() for name in ("time", "margin"))
     accurate = times[: first_right(margins) + 1]
     row = {name: one[name] for name in ("group", "n_tokens", "seq_len", "law")}
     row |= {"task": one["name"], "length": longest(one), "P_min": P_min, "gamma": gamma}
@@ -94,9 +94,8 @@ def row_of_theorem(one, path, flow):
     row["lost_time"], row["regained_time"] = (
         (1.2012e-06, 1.6223e-05) if one is LOST else (math.nan, math.nan)
     )
-    row["largest_rise"] = max(b - a for a, b in itertools.pairwise(losses))
     attention = max(float(flow.brute.attention(flow.at(t)).max()) for t in accurate)
-    return row | {"largest_attention": one["seq_len"] * attention, "n_steps": len(path)}
+    return row | {"largest_attention": one["seq_len"] * attention}
 
 
 def first_right(margins):

@@ -215,7 +215,6 @@ def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(s
             "law",
             r"a group for each of \['spectral', 'joint'\], got none for \['joint'\]",
         ),
-        ("group", "../first", "line 3, column group: wanted a name"),
     ],
 )
 def test_settings_that_give_no_task_are_refused_and_nothing_is_written(

@@ -49,13 +49,6 @@ def panels(stage, drawn, tmp_path):
     return of
 
 
-def test_there_is_a_figure_for_each_question(panels):
-    panels("bound")
-    names = "alignment apart attention bound crossover descents feasible late lemmas lengths lost"
-    names += " outcomes pruning ratios repeats spectra weights"
-    assert sorted(KEPT) == [f"{name}.svg" for name in names.split()]
-
-
 def test_the_figures_of_a_use_that_was_not_run_are_not_drawn(stage, drawn, tmp_path):
     (tmp_path / "tables").mkdir()
     for name in ("joint", "weights", "theorem", "both"):  # without "courses"
@@ -82,15 +75,13 @@ def test_a_course_is_drawn_with_its_first_time_the_bound_and_the_late_law(panels
 
 def test_times_over_the_bound_are_stacked_by_law(panels):
     figure, (axes, _) = panels("ratios")
-    ratios = {"dirichlet": [0.015, 0.1], "uniform": [1 / 6], "zipf": [0.0025, 0.0002]}
-    bins = np.arange(-4, 0.51, 0.5)
-    bottom = np.zeros(9)
-    for container, values in zip(axes.containers, ratios.values(), strict=True):
-        heights = np.histogram(np.log10(values), bins)[0]
-        np.testing.assert_allclose([bar.get_x() for bar in container], bins[:-1], atol=1e-12)
-        np.testing.assert_array_equal([bar.get_y() for bar in container], bottom)
-        np.testing.assert_array_equal([bar.get_height() for bar in container], heights)
-        bottom = bottom + heights
+    bars = [
+        [(bar.get_x(), bar.get_width(), bar.get_y()) for bar in container if bar.get_height() == 1]
+        for container in axes.containers
+    ]
+    # The logarithms of 0.015 and 0.1, of 1/6, and of 0.0002 and 0.0025.
+    wanted = [[(-2, 0.5, 0), (-1, 0.5, 0)], [(-1, 0.5, 1)], [(-4, 0.5, 0), (-3, 0.5, 0)]]
+    assert bars == wanted
     assert legend(figure) == [
         "dirichlet (3 runs)",
         "uniform (1 runs)",
@@ -223,7 +214,6 @@ def test_the_ticks_and_titles_name_the_runs(panels):
         ["W transposed", "trained"],
         ["j-2", "j-1"],
     ]
-    assert axes[0].get_title() == "both trained, from these starts"
     _, axes = panels("spectra")
     assert [one.get_title() for one in axes[:2]] == ["zipf\nheads-1", "uniform\nuniform"]
     assert [legend(one)[1] for one in axes[4:]] == ["L − 1: 3", "heads of lists: 4"]
@@ -305,5 +295,3 @@ def test_attention_is_shown_before_above_and_after_below(panels):
     ]
     assert {one.images[0].get_clim() for one in axes} == {(0, 1)}
     assert [ticks(one.yaxis) for one in axes[:2]] == [["1", "2"], ["0", "3"]]
-    assert [one.get_title() for one in axes] == ["sequence 1", "sequence 2", "", ""]
-    assert axes[2].get_ylabel() == "after training\nkey token"

@@ -72,7 +72,6 @@ def test_the_law_of_the_time_is_that_of_each_scale_and_of_the_limit(tables):
             )
             if not math.isnan(first):
                 W = flow.at(first)
-                row["largest_attention"] = one["seq_len"] * float(brute.attention(W).max())
                 row["attention_to_star"] = float(brute.weight @ brute.attention_to_star(W))
             wanted.append(row)
     wanted = pd.DataFrame(wanted)
@@ -104,11 +103,6 @@ def test_the_runs_that_are_kept_hold_the_flow_at_times_evenly_spaced_in_the_loga
             wanted.append(row | {"margin": float(brute.margins(W).min())})
         equal(steps, wanted, rtol=1e-6, atol=1e-7)
     assert tables["runs"].keys() == {one["name"] for one in SEEN}
-
-
-def test_without_a_law_there_is_no_table(stage, tmp_path):
-    follow(stage, tmp_path, SEEN[:1])
-    assert files(tmp_path / "tables") == []
 
 
 def test_a_law_that_does_not_end_is_refused_and_nothing_is_written(stage, tmp_path):

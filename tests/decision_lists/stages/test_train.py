@@ -84,10 +84,10 @@ def tables(stage, tmp_path):
 
 
 def descent(brute, W, V, rate, moving=(1, 1)):
-    """The weights at every step, with their gradients."""
+    """The weights at every step."""
     while True:
         gradients = brute.gradients(W, V)
-        yield (W, V), gradients
+        yield W, V
         W, V = (X - rate * m * g for X, g, m in zip((W, V), gradients, moving, strict=True))
 
 
@@ -126,12 +126,11 @@ def course(one, start, seed, n_steps, whole):
     brute, rows, path = Brute(one), [], []
     rate = PARAMS["step_per_token"] * one["n_tokens"]
     found = descent(brute, *start_weights(one, start, seed), rate)
-    for step, ((W, V), gradients) in enumerate(itertools.islice(found, n_steps + 1)):
+    for step, (W, V) in enumerate(itertools.islice(found, n_steps + 1)):
         path.append((W, V))
         if step % PARAMS["every"] == 0 or step == n_steps:
             row = {"step": step, "loss": float(brute.loss(W, V)), **measured(brute, W, V)}
             row |= certified(one, W, V)
-            row["gradient"] = math.sqrt(sum(float((g**2).sum()) for g in gradients))
             row |= {"task": one["name"], "start": start["name"], "seed": seed, "law": one["law"]}
             rows.append(row | {"n_tokens": one["n_tokens"], "length": longest(one)})
             if not whole and row["accuracy"] > 1 - 1e-12:
@@ -187,7 +186,7 @@ def test_alignment_is_descent_on_the_labels_under_uniform_attention(tables):
     for one in ALIGNED:
         brute = Brute(one)
         path = descent(brute, 0 * brute.P, 0 * brute.P, 4 * one["n_tokens"], (0, 1))
-        for step, ((W, V), _) in enumerate(itertools.islice(path, 7)):
+        for step, (W, V) in enumerate(itertools.islice(path, 7)):
             if step in (1, 2, 4, 6):
                 row = {"step": step, "loss": float(brute.loss(W, V))}
                 row["along_P"] = float((V * brute.P).sum()) / (step * 4 * one["n_tokens"])
@@ -236,9 +235,3 @@ def test_sizes_that_do_not_fit_are_refused(stage, tmp_path):
     with pytest.raises(InputError, match=message):
         train(stage, tmp_path, minibatch={"seq_len": 7})
     assert files(tmp_path) == ["params.yaml", "starts.tsv", "tasks"]
-
-
-def test_a_start_of_a_name_twice_is_refused(stage, tmp_path):
-    message = "starts.tsv: line 3: wanted a case of its own, got 'small' again"
-    with pytest.raises(InputError, match=message):
-        train(stage, tmp_path, [STARTS[0], STARTS[1] | {"name": "small"}])

@@ -77,31 +77,30 @@ def wanted_of(name, tables):
     def cut(kind, rank, column="hinge"):
         return chosen(of["truncate"], column, kind=kind, rank=rank)
 
-    whole = cut("all", 20, "attention")
-    found["rank_2_cost"] = cut("all", 2) - cut("all", 20)
-    found["rank_2_attention_lost"] = whole - cut("all", 2, "attention")
-    chance = cut("random directions", 2, "attention")
-    found["random_directions_attention_lost"] = whole - chance
-    found["rank_1_hinge"] = cut("all", 1)
-    found["random_directions_hinge"] = cut("random directions", 2)
-    found["gaussian_hinge"] = cut("gaussian", 99)
-    found["without_attention_hinge"] = cut("W_Q and W_K", 0)
-    found["rank_1_attention_hinge"] = cut("W_Q and W_K", 1)
-    found["alignment_without_mean"] = alignment(of, "discriminative", last)
-    neurons = of["neurons"].set_index("seed").sort_index()
-    found["small_over_initial"] = neurons["small_norm"] / neurons["initial_norm"]
-
     def pruned(what, order, rate):
         return chosen(of["prune"], "hinge", what=what, order=order, rate=rate)
 
-    found["pruned_smallest"] = pruned("neurons", "smallest", RATES[name])
-    found["pruned_random"] = pruned("neurons", "random", RATES[name])
-    found["as_many_random"] = pruned("as many as small", "random", 1)
-    found["values"] = pruned("rows of W_V", "smallest", 0.4)
+    whole = cut("all", 20, "attention")
+    neurons = of["neurons"].set_index("seed").sort_index()
     large = {rate: pruned("large neurons", "random", rate) for rate in (0, 0.45, 0.7)}
-    found["without_small_cost"] = large[0] - pruned("neurons", "smallest", 0)
-    rises = [(large[rate] - large[0]) / rate for rate in (0.45, 0.7)]
-    found["large_least_rise"] = np.minimum(*rises)
+    found |= {
+        "rank_2_cost": cut("all", 2) - cut("all", 20),
+        "rank_2_attention_lost": whole - cut("all", 2, "attention"),
+        "random_directions_attention_lost": whole - cut("random directions", 2, "attention"),
+        "rank_1_hinge": cut("all", 1),
+        "random_directions_hinge": cut("random directions", 2),
+        "gaussian_hinge": cut("gaussian", 99),
+        "without_attention_hinge": cut("W_Q and W_K", 0),
+        "rank_1_attention_hinge": cut("W_Q and W_K", 1),
+        "alignment_without_mean": alignment(of, "discriminative", last),
+        "small_over_initial": neurons["small_norm"] / neurons["initial_norm"],
+        "pruned_smallest": pruned("neurons", "smallest", RATES[name]),
+        "pruned_random": pruned("neurons", "random", RATES[name]),
+        "as_many_random": pruned("as many as small", "random", 1),
+        "values": pruned("rows of W_V", "smallest", 0.4),
+        "without_small_cost": large[0] - pruned("neurons", "smallest", 0),
+        "large_least_rise": np.minimum(*((large[r] - large[0]) / r for r in (0.45, 0.7))),
+    }
     if name == "tied":
         ranks = (1, 2, 4)
         found["adapter_hinge"] = {str(r): chosen(of["adapt"], "hinge", rank=r) for r in ranks}
@@ -215,12 +214,6 @@ def test_claims_are_told_the_sizes_of_what_was_measured(evaluated):
         "untied_seeds": 2,
     }
     assert setup == wanted
-
-
-@pytest.fixture
-def kept(evaluated):
-    """The tables that are kept for figures."""
-    return {path.stem: pd.read_parquet(path) for path in (evaluated[1] / "tables").iterdir()}
 
 
 def test_the_tables_of_figures_hold_what_was_read_in_32_bits(evaluated, kept):

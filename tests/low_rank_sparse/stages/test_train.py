@@ -143,7 +143,6 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
         ({"n_neurons": 1}, TIED, r"n_neurons: wanted a number in \[2, 1e6\], got 1"),
         ({"batch_size": 14}, TIED, "batch_size: wanted at most the 13 samples, got 14"),
         ({}, TIED | {"n_seeds": 4}, r"seeds: wanted seeds of the data set, \[4, 5, .*, got 6"),
-        ({}, TIED | {"name": "../one"}, "configurations: line 2, column name: wanted a name"),
     ],
 )
 def test_what_is_no_training_is_refused(train, tmp_path, params, configuration, message):
