@@ -89,13 +89,12 @@ def main(
     ]
     files = [depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES]
     clear(adapters, LISTED, *files)
-    bases = {fit.run: aligned(begun, fit.checkpoint) for fit in fits}
+    named = name or hub_name(begun)
     listed = []
     for fit in fits:
-        of_module = module_factors(bases[fit.run], fit, read_factors(factors / fit.run))
-        named = name or hub_name(begun)
-        how = {"whole": whole, "equal": equal}
-        listed += write_adapters(bases[fit.run], fit, of_module, adapters, named, **how)
+        own = aligned(begun, fit.checkpoint)
+        of_module = module_factors(own, fit, read_factors(factors / fit.run))
+        listed += write_adapters(own, fit, of_module, adapters, named, whole=whole, equal=equal)
     write_json(listed, adapters / LISTED)
 
 
@@ -237,12 +236,12 @@ def card(
     row: Mapping[Any, Any],
     base: str,
     left: Sequence[str],
-    rest: Rest | None = None,
+    rest: Rest | None,
     *,
-    padded: int = 0,
-    whole: bool = True,
-    of: str = "full fine-tune",
-    share: float | None = None,
+    padded: int,
+    whole: bool,
+    of: str,
+    share: float | None,
 ) -> str:
     """The model card: what the adapter is and is cut `of`, what it carries, what was measured."""
     article = "an" if of == "adapter" else "a"
