@@ -7,7 +7,6 @@ where the tables behind it have. Another machine, too, changes less than that.
 
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lib.files.files import InputError
 from lib.pages.claims import VERDICTS
 from lib.pages.html import Picture, picture, write_page
 from lib.work.command import run
+from tools.git import git
 
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3
@@ -62,26 +61,18 @@ class Tree:
         if self.revision is None:
             files = [path for folder in folders for path in (self.root / folder).rglob("*.*")]
             return {path.relative_to(self.root).as_posix() for path in files}
-        listed = git(self.root, "ls-tree", "-r", "--name-only", self.revision, "--", *folders)
+        listed = git("ls-tree", "-r", "--name-only", self.revision, "--", *folders, at=self.root)
         return set(listed.decode().splitlines())
 
     def read(self, name: str) -> bytes | None:
         """The content of a file, or None where there is none."""
         if self.revision is None:
             return (self.root / name).read_bytes() if (self.root / name).is_file() else None
-        return (
-            git(self.root, "show", f"{self.revision}:{name}") if name in self.names(name) else None
-        )
+        there = name in self.names(name)
+        return git("show", f"{self.revision}:{name}", at=self.root) if there else None
 
     def json(self, name: str) -> Any:
         return json.loads(self.read(name) or b"{}")
-
-
-def git(root: Path, *arguments: str) -> bytes:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
-    if done.returncode:
-        raise InputError(f"git {' '.join(arguments)}: {done.stderr.decode().strip()}")
-    return done.stdout
 
 
 def differs(old: float, new: float, spread: float) -> bool:
@@ -294,9 +285,9 @@ def main(
 
 def resolved(root: Path, revision: str) -> str:
     """The commit of a name, a DVC experiment's too; raises `InputError` where there is none."""
-    listed = git(root, "for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}")
+    listed = git("for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}", at=root)
     name = [*listed.decode().split(), revision][0]
-    commit = git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    commit = git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}", at=root)
     return commit.decode().strip()
 
 

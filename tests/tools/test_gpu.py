@@ -47,16 +47,14 @@ plot: {head: 1, layer: 1, lines: 4, trained_loss: 0.1}
 """)
 TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}, "cut": {"init_scales": [0.5]}}
 
+VISION = {"datasets": ["tiny"], "cases": {"a": "b"}, "tiny": TWO_SCALES, **SHARED}
+
 
 @pytest.fixture
 def params(tmp_path):
     """A params file with a tiny data set for a GPU, beside other sections."""
     file = tmp_path / "params.yaml"
-    file.write_text(
-        json.dumps(
-            {"vision": {"datasets": ["tiny"], "cases": {"a": "b"}, "tiny": TWO_SCALES, **SHARED}}
-        )
-    )
+    file.write_text(json.dumps({"vision": VISION}))
     return file
 
 
@@ -127,26 +125,22 @@ def publish(folder, train):
     file.write_text(json.dumps({"params": params}))
 
 
-def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(
-    params, tmp_path, monkeypatch
-):
+def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    section = gpu.given(params, "tiny", "cpu", "cifar")
+    section = gpu.given(VISION, "tiny", "cpu", "cifar")
     assert section["data"] == TINY["data"] | {"source_folder": str(tmp_path / "cifar")}
     assert section["train"] == TWO_SCALES["train"] | {"device": "cpu"}
     assert section["cut"] == TWO_SCALES["cut"]
-    assert gpu.shared(params) == SHARED
-    assert gpu.given(params, "tiny", "cuda", "") == TWO_SCALES
-    with pytest.raises(
-        InputError, match=r"DATASETS: wanted some of \['tiny'\], .*params.yaml, got 'cases'"
-    ):
-        gpu.given(params, "cases", "cpu", "")
+    assert gpu.shared(VISION) == SHARED
+    assert gpu.given(VISION, "tiny", "cuda", "") == TWO_SCALES
+    with pytest.raises(InputError, match=r"DATASETS: wanted some of \['tiny'\], .*, got 'cases'"):
+        gpu.given(VISION, "cases", "cpu", "")
 
 
 @pytest.mark.parametrize(
     ("patched", "value", "message"),
     [
-        ("tools.gpu.PACKAGES", {"absent.part": "absent", "no": "missing-too"}, "absent missing-t"),
+        ("tools.gpu.PACKAGES", ("absent.part", "torch", "missing"), r"absent\.part missing"),
         ("torch.cuda.is_available", lambda: False, r"device: wanted cuda, got .* sees no GPU"),
     ],
 )
