@@ -84,11 +84,15 @@ def numbers(
     old: dict[str, tuple[float, float]], new: dict[str, tuple[float, float]]
 ) -> Iterator[Row]:
     """Rows of numbers, each given with its spread."""
-    for name in dict.fromkeys([*old, *new]):
-        before = old.get(name)
-        after = new.get(name)
+    for name, before, after in both(old, new):
         moved = before and after and differs(before[0], after[0], max(before[1], after[1]))
         yield Row(name, number(before), number(after), marked(before, after, bool(moved)))
+
+
+def both(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What each side has by a name, None where it has nothing."""
+    for name in dict.fromkeys([*old, *new]):
+        yield name, old.get(name), new.get(name)
 
 
 def marked(before: Any, after: Any, changed: bool) -> Mark:
@@ -107,8 +111,8 @@ def number(value: tuple[float, float] | None) -> str:
 def claims(old: Tree, new: Tree) -> Iterator[Row]:
     """Every item's answer, then every claim: its verdict and its value."""
     answers = [tree.json("metrics/items.json") for tree in (old, new)]
-    for name in dict.fromkeys([*answers[0], *answers[1]]):
-        before, after = (found.get(name, {}).get("answer") for found in answers)
+    for name, *items in both(*answers):
+        before, after = (item and item.get("answer") for item in items)
         yield Row(name, before or "–", after or "–", marked(before, after, before != after))
     judged = [tree.json("metrics/claims.json") for tree in (old, new)]
     values = [
@@ -120,8 +124,8 @@ def claims(old: Tree, new: Tree) -> Iterator[Row]:
         for found in judged
     ]
     moved = {row.name: row for row in numbers(*values)}
-    for name in dict.fromkeys([*judged[0], *judged[1]]):
-        before, after = (found.get(name) and VERDICTS[found[name].get("holds")] for found in judged)
+    for name, *judgements in both(*judged):
+        before, after = (claim and VERDICTS[claim.get("holds")] for claim in judgements)
         row = moved.get(name, Row(name, "–", "–", "same"))
         mark = marked(before, after, before != after or row.mark != "same")
         yield Row(name, f"{before or '–'} {row.old}", f"{after or '–'} {row.new}", mark)
@@ -156,8 +160,7 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, tuple[float, float
 def params(old: Tree, new: Tree) -> Iterator[Row]:
     """Every value of params.yaml; a list is one value."""
     found = [dict(values(yaml.safe_load(tree.read("params.yaml") or b"{}"))) for tree in (old, new)]
-    for name in dict.fromkeys([*found[0], *found[1]]):
-        before, after = (side.get(name) for side in found)
+    for name, before, after in both(*found):
         mark = marked(before, after, before != after)
         yield Row(name, before or "–", after or "–", mark)
 

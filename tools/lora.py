@@ -36,7 +36,7 @@ from lib.checkpoints.folders import (
 from lib.checkpoints.gains import check_text
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture
-from lib.checkpoints.snapshots import COLUMNS, Snapshot, audited, findings, tuned_snapshots
+from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.files.memory import check_disk
@@ -45,23 +45,10 @@ from lib.files.tables import read_json, read_table, write_json, write_table
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
-from stages.checkpoints.plan import Measure, Plan
+from stages.checkpoints.plan import TABLES, Measure, Plan
 from stages.checkpoints.spectra import Spectra
 
 ROOT = Path(__file__).parents[1]
-TABLES = {  # of plans, with their columns
-    "plans": ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"],
-    "modules": ["run", "module"],
-    "losses": ["run", "gain"],
-    "budgets": ["run", "rule", "parameters", "share_lost", "least"],
-    "pruning": ["run", "what", "rate", "loss"],
-}
-MEASURED = {  # the columns that they have where there is a text
-    "plans": ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"],
-    "losses": ["loss_tuned", "loss_without_linear", "attributed", "drop", "loss_base"],
-}
-SPECTRA = "run step layer head of module rows cols norm base_norm stable_rank rank_90 edge"
-SPECTRA += " rank_above_edge method singular_values"
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
 PAIR = "pair.json"  # in OUT: the pair that it is of
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
@@ -262,20 +249,16 @@ def page(
     kind: str = "full fine-tune",
 ) -> None:
     """Write the page: figures, plans, how to load the adapters, what was not measured."""
-    spectra = read_table(out / "spectra.parquet", SPECTRA.split())
+    spectra = read_table(out / "spectra.parquet")
     runs = sorted(spectra["run"].unique())
     measured = planned and text != "-"
-    tables = {}
     with styled():
         last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
         figures = [drawn("Spectra of the largest updates", last)]
         parts = ("plans", "losses", "least", "adapters", "best", "worse")
         values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
-            for name, columns in TABLES.items():
-                of_text = MEASURED.get(name, []) if measured else []
-                file = out / "plans" / f"{name}.parquet"
-                tables[name] = read_table(file, [*columns, *of_text], and_others=name == "losses")
+            tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in TABLES}
             figures = [*plan_figures(tables, measured), *figures]
             values = plan_values(tables, read_json(out / "adapters" / LISTED))
     write_page(
@@ -292,7 +275,7 @@ def page(
         figures=figures,
         modules=module_table(spectra),
         max_share=max_share,
-        snapshots=findings(read_table(out / "snapshots.parquet", list(COLUMNS))),
+        snapshots=findings(read_table(out / "snapshots.parquet")),
         **values,
     )
 

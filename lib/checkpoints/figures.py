@@ -50,7 +50,7 @@ def share_lost(plans: pd.DataFrame) -> Figure:
     """The share of the gain that is lost against the parameters, by rule; shuffles of the
     attributed plan as a band.
     """
-    groups = [("", plans)] if "model" not in plans else list(_kinds(plans))
+    groups = _kinds(plans)
     label = "share of the gain that is lost"
     figure, panels = _panels(len(groups), height=3.3, share_y=True, label=label)
     for axes, (title, rows) in zip(panels, groups, strict=True):
@@ -169,14 +169,9 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
     """The measured loss against the share that is removed: of the weights, and of the entries of
     the updates.
     """
-    groups = [("", pruning, losses)]
-    if "model" in pruning:
-        groups = [
-            (name, rows, part)
-            for (name, rows), (_, part) in zip(_kinds(pruning), _kinds(losses), strict=True)
-        ]
+    groups = _kinds(pruning)
     figure, panels = _panels(len(groups), height=3.3, label="loss, nats")
-    for axes, (title, rows, part) in zip(panels, groups, strict=True):
+    for axes, (title, rows), (_, part) in zip(panels, groups, _kinds(losses), strict=True):
         for what, color in PRUNED.items():
             chosen = rows[rows["what"] == what]
             if len(chosen):
@@ -379,7 +374,11 @@ def _panels(
 
 
 def _kinds(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The rows of each model and kind of fine-tune, all seeds together."""
+    """The rows of each model and kind of fine-tune, all seeds together; all where there is no
+    model.
+    """
+    if "model" not in table:
+        return [("", table)]
     kind = table["run"].astype(str).str.rsplit("-", n=1).str[0]
     return [
         (f"{model}, {name}", rows)

@@ -1,7 +1,7 @@
 """Spectra of large updates W - W_0, and what random rounding alone would show."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -70,12 +70,6 @@ class Product:
 Update = Float[Tensor, "row col"] | Product
 
 
-@overload
-def update_of(W: Product, W_0: Float[Tensor, "row col"]) -> Product: ...
-@overload
-def update_of(
-    W: Float[Tensor, "row col"], W_0: Float[Tensor, "row col"]
-) -> Float[Tensor, "row col"]: ...
 def update_of(W: Update, W_0: Float[Tensor, "row col"]) -> Update:
     """The update W - W_0, taken in float64; kept so for a matrix that is decomposed itself.
 
