@@ -48,8 +48,8 @@ def main(dataset: str, command: str, hours: float) -> None:
     # Where this machine has the files says nothing: they are verified.
     section["data"].pop("source_folder", None)
     images = read_dataset(dataset_file(Path("data") / "vision" / dataset / "images"))
-    n_images = images.n_train
-    keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
+    note = provenance(section, images.n_train) | {"command": command, "wall_hours": hours}
+    keep(dataset, note)
 
 
 def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:

@@ -195,8 +195,9 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
     """
     models = sorted(heads["model"].unique())
     size = sized(4.4 * len(models), 5.2)
-    figure, panels = plt.subplots(2, len(models), figsize=size, sharex=True, sharey=True)
-    panels = np.reshape(panels, (2, len(models)))
+    figure, panels = plt.subplots(
+        2, len(models), figsize=size, sharex=True, sharey=True, squeeze=False
+    )
     for row, (product, color) in zip(panels, MATRIX_COLORS.items(), strict=True):
         texts = {"language": (color, "text"), "permuted": (NULL_COLOR, "text in random order")}
         for axes, model in zip(row, models, strict=True):

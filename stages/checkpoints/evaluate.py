@@ -35,7 +35,7 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
         **of_plans(tables["plans"]),
         **of_budgets(tables["plans"]),
         **of_losses(tables["losses"]),
-        **of_rounding(tables["rounding"], SLIGHT),
+        **of_rounding(tables["rounding"]),
         **of_pruning(tables["pruning"], tables["losses"], rate),
         **of_heads(tables["heads"]),
     }
@@ -114,7 +114,7 @@ def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
     return {"attribution_error": by_case((losses["attributed"] / losses["drop"] - 1).abs())}
 
 
-def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
+def of_rounding(rounding: pd.DataFrame) -> dict[str, pd.Series]:
     """By snapshot: energy ranks of rounded weights over true ones.
 
     Slight updates have a measure of their own.
@@ -122,7 +122,7 @@ def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
     columns = ["relative_update", "rank_90", "rank_90_stored"]
     found = rounding.groupby(["model", "run", "step"])[columns].mean()
     ratio = found["rank_90_stored"] / found["rank_90"]
-    is_slight = found["relative_update"] < slight
+    is_slight = found["relative_update"] < SLIGHT
     return {
         "rounded_over_exact_rank_slight": by_case(ratio[is_slight]),
         "rounded_over_exact_rank": by_case(ratio[~is_slight]),
