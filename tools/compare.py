@@ -7,7 +7,6 @@ where the tables behind it have. Another machine, too, changes less than that.
 
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lib.files.files import InputError
 from lib.pages.claims import VERDICTS
 from lib.pages.html import Picture, picture, write_page
 from lib.work.command import run
+from tools.git import git
 
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3
@@ -62,26 +61,18 @@ class Tree:
         if self.revision is None:
             files = [path for folder in folders for path in (self.root / folder).rglob("*.*")]
             return {path.relative_to(self.root).as_posix() for path in files}
-        listed = git(self.root, "ls-tree", "-r", "--name-only", self.revision, "--", *folders)
+        listed = git("ls-tree", "-r", "--name-only", self.revision, "--", *folders, at=self.root)
         return set(listed.decode().splitlines())
 
     def read(self, name: str) -> bytes | None:
         """The content of a file, or None where there is none."""
         if self.revision is None:
             return (self.root / name).read_bytes() if (self.root / name).is_file() else None
-        return (
-            git(self.root, "show", f"{self.revision}:{name}") if name in self.names(name) else None
-        )
+        there = name in self.names(name)
+        return git("show", f"{self.revision}:{name}", at=self.root) if there else None
 
     def json(self, name: str) -> Any:
         return json.loads(self.read(name) or b"{}")
-
-
-def git(root: Path, *arguments: str) -> bytes:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
-    if done.returncode:
-        raise InputError(f"git {' '.join(arguments)}: {done.stderr.decode().strip()}")
-    return done.stdout
 
 
 def differs(old: float, new: float, spread: float) -> bool:
@@ -93,11 +84,15 @@ def numbers(
     old: dict[str, tuple[float, float]], new: dict[str, tuple[float, float]]
 ) -> Iterator[Row]:
     """Rows of numbers, each given with its spread."""
-    for name in dict.fromkeys([*old, *new]):
-        before = old.get(name)
-        after = new.get(name)
+    for name, before, after in both(old, new):
         moved = before and after and differs(before[0], after[0], max(before[1], after[1]))
         yield Row(name, number(before), number(after), marked(before, after, bool(moved)))
+
+
+def both(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What each side has by a name, None where it has nothing."""
+    for name in dict.fromkeys([*old, *new]):
+        yield name, old.get(name), new.get(name)
 
 
 def marked(before: Any, after: Any, changed: bool) -> Mark:
@@ -116,8 +111,8 @@ def number(value: tuple[float, float] | None) -> str:
 def claims(old: Tree, new: Tree) -> Iterator[Row]:
     """Every item's answer, then every claim: its verdict and its value."""
     answers = [tree.json("metrics/items.json") for tree in (old, new)]
-    for name in dict.fromkeys([*answers[0], *answers[1]]):
-        before, after = (found.get(name, {}).get("answer") for found in answers)
+    for name, *items in both(*answers):
+        before, after = (item and item.get("answer") for item in items)
         yield Row(name, before or "–", after or "–", marked(before, after, before != after))
     judged = [tree.json("metrics/claims.json") for tree in (old, new)]
     values = [
@@ -129,8 +124,8 @@ def claims(old: Tree, new: Tree) -> Iterator[Row]:
         for found in judged
     ]
     moved = {row.name: row for row in numbers(*values)}
-    for name in dict.fromkeys([*judged[0], *judged[1]]):
-        before, after = (found.get(name) and VERDICTS[found[name].get("holds")] for found in judged)
+    for name, *judgements in both(*judged):
+        before, after = (claim and VERDICTS[claim.get("holds")] for claim in judgements)
         row = moved.get(name, Row(name, "–", "–", "same"))
         mark = marked(before, after, before != after or row.mark != "same")
         yield Row(name, f"{before or '–'} {row.old}", f"{after or '–'} {row.new}", mark)
@@ -165,8 +160,7 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, tuple[float, float
 def params(old: Tree, new: Tree) -> Iterator[Row]:
     """Every value of params.yaml; a list is one value."""
     found = [dict(values(yaml.safe_load(tree.read("params.yaml") or b"{}"))) for tree in (old, new)]
-    for name in dict.fromkeys([*found[0], *found[1]]):
-        before, after = (side.get(name) for side in found)
+    for name, before, after in both(*found):
         mark = marked(before, after, before != after)
         yield Row(name, before or "–", after or "–", mark)
 
@@ -294,9 +288,9 @@ def main(
 
 def resolved(root: Path, revision: str) -> str:
     """The commit of a name, a DVC experiment's too; raises `InputError` where there is none."""
-    listed = git(root, "for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}")
+    listed = git("for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}", at=root)
     name = [*listed.decode().split(), revision][0]
-    commit = git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    commit = git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}", at=root)
     return commit.decode().strip()
 
 

@@ -58,21 +58,21 @@ PARTS = 4
 RESULTS = re.compile(  # what an archive holds, and nothing that Python would run
     r"(speed|epochs|seconds|vit_b_16|one_layer)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
 )
-PACKAGES = {
-    "torch": "torch",
-    "numpy": "numpy",
-    "pandas": "pandas",
-    "pyarrow": "pyarrow",
-    "safetensors": "safetensors",
-    "pydantic": "pydantic",
-    "ruamel.yaml": "ruamel.yaml",
-    "jaxtyping": "jaxtyping",
-    "tqdm": "tqdm",
-    "filelock": "filelock",
-    "threadpoolctl": "threadpoolctl",
-    "scipy": "scipy",
-    "matplotlib": "matplotlib",
-}
+PACKAGES = (  # by the names under which they are imported and installed
+    "torch",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "safetensors",
+    "pydantic",
+    "ruamel.yaml",
+    "jaxtyping",
+    "tqdm",
+    "filelock",
+    "threadpoolctl",
+    "scipy",
+    "matplotlib",
+)
 Section = dict[str, Any]
 
 
@@ -140,18 +140,22 @@ def main(
     """
     clock = Clock(minutes)
     check_packages()
-    sections = {name: given(params, name, device, source) for name in datasets.split()}
+    from lib.files.params import load_yaml
+
+    all_sections = load_yaml(params)
+    vision = all_sections["vision"]
+    sections = {name: given(vision, name, device, source) for name in datasets.split()}
     check_device(device)
     folder.mkdir(parents=True, exist_ok=True)
-    work = Work(folder.absolute(), clock, shared(params), keep)
+    work = Work(folder.absolute(), clock, shared(vision), keep)
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())
     try:
         first = next(iter(sections))
         n_images = work.images(Step(first, sections[first]))
         speed = work.speed(Step(first, sections[first]))
         chosen = work.epochs(epochs, sections[first], n_images, speed)
-        work.vit_b_16(params, device)
-        work.one_layer(params, device)
+        work.vit_b_16(vision, device)
+        work.one_layer(all_sections.get("low_rank_sparse"), device)
         work.pack()
         for step in steps(sections, chosen, work):
             work.carry_out(step)
@@ -165,7 +169,7 @@ def main(
 
 def check_packages() -> None:
     """Raises `InputError` that names the packages which are missing."""
-    missing = [package for name, package in PACKAGES.items() if not there(name)]
+    missing = [name for name in PACKAGES if not there(name)]
     if missing:
         raise InputError(
             f"packages: wanted all that stages import, got none of: {' '.join(missing)} (pip "
@@ -181,37 +185,31 @@ def there(module: str) -> bool:
         return False
 
 
-def given(params: Path, dataset: str, device: str, source: str) -> Section:
-    """The section of a data set in the params file, for that device."""
-    from lib.files.params import load_yaml
-
-    sections = load_yaml(params)["vision"]
-    known = [
-        name for name, value in sections.items() if isinstance(value, dict) and "train" in value
-    ]
+def given(vision: Section, dataset: str, device: str, source: str) -> Section:
+    """The section of a data set in those of vision, for that device."""
+    known = {
+        name: value
+        for name, value in vision.items()
+        if isinstance(value, dict) and "train" in value
+    }
     if "cifar100" in known:
-        fine = sections["cifar100"]
-        sections[COARSE] = fine | {"data": fine["data"] | {"labels": "coarse"}}
-        known.append(COARSE)
+        fine = known["cifar100"]
+        known[COARSE] = fine | {"data": fine["data"] | {"labels": "coarse"}}
     if dataset not in known:
-        raise InputError(
-            f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got "
-            f"{dataset!r}"
-        )
-    section = deepcopy(sections[dataset])
+        wanted = f"wanted some of {list(known)}, the data sets of vision"
+        raise InputError(f"DATASETS: {wanted}, got {dataset!r}")
+    section = deepcopy(known[dataset])
     section["train"]["device"] = device
     if source:
         section["data"]["source_folder"] = str(Path(source).absolute())
     return section
 
 
-def shared(params: Path) -> Section:
-    """What the params file says of all data sets."""
-    from lib.files.params import load_yaml
+def shared(vision: Section) -> Section:
+    """What the sections of vision say of all data sets."""
     from tools.publish import SHARED
 
-    sections = load_yaml(params)["vision"]
-    return {part: sections[part] for part in SHARED}
+    return {part: vision[part] for part in SHARED}
 
 
 def check_device(device: str) -> None:
@@ -392,57 +390,38 @@ class Work:
         here = machine(use_device(step.section["train"]["device"]))
         found = self._kept("speed.json", {})
         if any(found.get(name) != value for name, value in here.items()):
-            seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
-            arguments = [
-                f"vision.{step.dataset}.train",
-                "speed.json",
-                "--images",
-                f"data/vision/{step.dataset}/images",
-            ]
-            self._run(step, ["benchmarks.gpu", *arguments, "--seconds", f"{seconds:g}"])
+            self._measure(step, "speed.json", "--images", f"data/vision/{step.dataset}/images")
             found = self._kept("speed.json", {})
         return found
 
-    def vit_b_16(self, params: Path, device: str) -> None:
+    def vit_b_16(self, vision: Section, device: str) -> None:
         """Measure images a second of ImageNet's model, on made images, where params have it."""
-        from lib.files.params import load_yaml
-
-        sections = load_yaml(params)
-        if "imagenet" not in sections["vision"] or (self.folder / "vit_b_16.json").exists():
+        if "imagenet" not in vision or (self.folder / "vit_b_16.json").exists():
             return
-        section = given(params, "imagenet", device, "")
-        seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
-        command = ["benchmarks.gpu", "vision.imagenet.train", "vit_b_16.json"]
-        self._run(Step("imagenet", section), [*command, "--seconds", f"{seconds:g}"])
+        section = given(vision, "imagenet", device, "")
+        self._measure(Step("imagenet", section), "vit_b_16.json")
 
-    def one_layer(self, params: Path, device: str) -> None:
+    def one_layer(self, section: Section | None, device: str) -> None:
         """Train low_rank_sparse on the CPU and on the device, where params have it: how long each
         takes, and how far the mean loss over seeds differs at any step, beside its spread.
         """
-        from lib.files.params import load_yaml
         from lib.files.tables import read_table
 
-        section = load_yaml(params).get("low_rank_sparse")
         if section is None or (self.folder / "one_layer.json").exists():
             return
         place = "one_layer"
         samples = f"{place}/samples.safetensors"
         family = "low_rank_sparse"
-        generate = ["stages.low_rank_sparse.generate", f"{family}.generate", samples]
+        generate = [f"stages.{family}.generate", f"{family}.generate", samples]
         self._call(place, {family: section}, generate)
         seconds = {}
         losses = {}
         for name, kind in (("cpu", "cpu"), ("device", device)):
             train = section["train"] | {"device": kind, "seeds_together": SEEDS_TOGETHER}
             table = f"{place}/{name}.parquet"
-            arguments = [f"{family}.train", f"{family}.generate.n_seeds", str(CONFIGURATIONS)]
-            command = [
-                "stages.low_rank_sparse.train",
-                *arguments,
-                samples,
-                f"{place}/{name}",
-                table,
-            ]
+            given_to = [f"{family}.train", f"{family}.generate.n_seeds", str(CONFIGURATIONS)]
+            outs = [f"{place}/{name}", table]
+            command = [f"stages.{family}.train", *given_to, samples, *outs]
             seconds[name] = self._call(place, {family: section | {"train": train}}, command)
             losses[name] = read_table(self.folder / table)
         self._keep("one_layer.json", {"seconds": seconds, **compared(losses)})
@@ -487,7 +466,6 @@ class Work:
         spectra = f"{data}/spectra.parquet"
         cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
         ours = f"vision.{step.dataset}"
-        model = f"vision.{step.dataset}.train.model"
         self._run(new, ["stages.vision.train", f"{ours}.train", str(CONTROLS), images, runs])
         self._run(new, ["stages.spectra", runs, spectra])
         if scale in step.section["cut"]["init_scales"] or not beside:
@@ -496,7 +474,10 @@ class Work:
         else:
             self._without_cuts(cuts, published)
         made = [runs, spectra, *cuts, metrics, f"{plots}/training.csv"]
-        self._run(new, ["stages.vision.evaluate", "vision.evaluate", model, *made, *beside])
+        self._run(
+            new,
+            ["stages.vision.evaluate", "vision.evaluate", f"{ours}.train.model", *made, *beside],
+        )
         self._run(
             new, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"]
         )
@@ -579,6 +560,12 @@ class Work:
         section = deepcopy(with_shared(step.section, self.shared))
         section["data"].pop("source_folder", None)
         return section
+
+    def _measure(self, step: Step, file: str, *options: str) -> None:
+        """Measure the speed of a data set's training, for some seconds, into a file."""
+        seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
+        command = ["benchmarks.gpu", f"vision.{step.dataset}.train", file, *options]
+        self._run(step, [*command, "--seconds", f"{seconds:g}"])
 
     def _run(self, step: Step, command: list[str]) -> None:
         """Run a module in the folder, with the step's params, until the clock ends it."""

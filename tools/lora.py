@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from sys import maxsize
 from typing import Any
@@ -37,61 +36,23 @@ from lib.checkpoints.folders import (
 from lib.checkpoints.gains import check_text
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture
-from lib.checkpoints.snapshots import COLUMNS, Snapshot, audited, findings, tuned_snapshots
+from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.files.memory import check_disk
-from lib.files.params import Count, read_params
+from lib.files.params import read_params
 from lib.files.tables import read_json, read_table, write_json, write_table
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
+from stages.checkpoints.plan import TABLES, Measure, Plan
+from stages.checkpoints.spectra import Spectra
 
 ROOT = Path(__file__).parents[1]
-TABLES = {  # of plans, with their columns
-    "plans": ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"],
-    "modules": ["run", "module"],
-    "losses": ["run", "gain"],
-    "budgets": ["run", "rule", "parameters", "share_lost", "least"],
-    "pruning": ["run", "what", "rate", "loss"],
-}
-MEASURED = {  # the columns that they have where there is a text
-    "plans": ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"],
-    "losses": ["loss_tuned", "loss_without_linear", "attributed", "drop", "loss_base"],
-}
-SPECTRA = "run step layer head of module rows cols norm base_norm stable_rank rank_90 edge"
-SPECTRA += " rank_above_edge method singular_values"
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
 PAIR = "pair.json"  # in OUT: the pair that it is of
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
-
-
-@dataclass(frozen=True)
-class Own:
-    """What of the plan's params says how much text is wanted, and how large adapters are."""
-
-    budgets: tuple[int, ...]
-    seq_len: Count
-    batch_size: Count
-    n_batches: Count
-    n_measured_batches: Count
-    n_choosing_batches: Count
-
-
-@dataclass(frozen=True)
-class Leading:
-    """How many leading triplets of a large matrix the spectra know."""
-
-    rank: int
-
-
-@dataclass(frozen=True)
-class How:
-    """What share of the gain the least budget may lose, and where it is measured."""
-
-    max_loss_share: float
-    device: str
 
 
 def main(
@@ -121,7 +82,7 @@ def main(
         call("adapt", base, tuned, out / "plans", factors, out / "adapters", *how)
         if program:
             add_evaluations(program, out / "adapters")
-    share = read_params("checkpoints.plan", How, part=True).max_loss_share
+    share = read_params("checkpoints.plan", Plan).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable, saved=saved, kind=kind)
     print(f"the page is {out / 'page.html'}")
 
@@ -136,7 +97,7 @@ def checked(
     begun = open_checkpoint(base)
     snapshots = tuned_snapshots(begun, tuned)
     check_out(out, base, tuned, snapshots)
-    wanted = read_params("checkpoints.own", Own, part=True)
+    wanted = read_params("checkpoints.own", Measure)
     needed = room(begun, snapshots, wanted.budgets, text, saved=saved, equal=equal)
     check_disk(out, needed, "OUT")
     plannable = True
@@ -147,7 +108,7 @@ def checked(
         plannable = False
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
     if plannable:
-        device = read_params("checkpoints.plan", How, part=True).device
+        device = read_params("checkpoints.plan", Plan).device
         kinds = {str(one.checkpoint.config.get("architectures")) for one in snapshots}
         live = saved or kinds != {str(begun.config.get("architectures"))}
         check_plan_memory(begun, text, device, live=live)
@@ -238,7 +199,7 @@ def room(
         for _ in range(n_matrices(name, entry.shape))
     ]
     n_runs = len({one.run for one in snapshots})
-    leading = read_params("checkpoints.spectra", Leading, part=True).rank
+    leading = read_params("checkpoints.spectra", Spectra).rank
     spectra = 8 * len(snapshots) * sum(map(min, shapes))
     spectra += n_runs * factors_disk(shapes, leading, most_kept(text) or maxsize)
     return 2 * spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
@@ -246,7 +207,7 @@ def room(
 
 def most_kept(text: str) -> int:
     """How many triplets of a matrix the spectra keep: what a uniform rank may ask, or all (0)."""
-    return max(read_params("checkpoints.own", Own, part=True).budgets) if text == "-" else 0
+    return max(read_params("checkpoints.own", Measure).budgets) if text == "-" else 0
 
 
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
@@ -288,26 +249,16 @@ def page(
     kind: str = "full fine-tune",
 ) -> None:
     """Write the page: figures, plans, how to load the adapters, what was not measured."""
-    spectra = read_table(out / "spectra.parquet", SPECTRA.split())
+    spectra = read_table(out / "spectra.parquet")
     runs = sorted(spectra["run"].unique())
     measured = planned and text != "-"
-    tables = {}
     with styled():
         last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
         figures = [drawn("Spectra of the largest updates", last)]
-        values: dict[str, Any] = {
-            "plans": [],
-            "losses": [],
-            "least": [],
-            "adapters": [],
-            "best": {},
-            "worse": {},
-        }
+        parts = ("plans", "losses", "least", "adapters", "best", "worse")
+        values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
-            for name, columns in TABLES.items():
-                of_text = MEASURED.get(name, []) if measured else []
-                file = out / "plans" / f"{name}.parquet"
-                tables[name] = read_table(file, [*columns, *of_text], and_others=name == "losses")
+            tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in TABLES}
             figures = [*plan_figures(tables, measured), *figures]
             values = plan_values(tables, read_json(out / "adapters" / LISTED))
     write_page(
@@ -324,7 +275,7 @@ def page(
         figures=figures,
         modules=module_table(spectra),
         max_share=max_share,
-        snapshots=findings(read_table(out / "snapshots.parquet", list(COLUMNS))),
+        snapshots=findings(read_table(out / "snapshots.parquet")),
         **values,
     )
 
@@ -367,22 +318,22 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         for _, row in plain.iterrows()
     ]
     budgets = tables["budgets"]
-    least = budgets[budgets["least"].astype(bool)].to_dict("records")
-    values = {
-        "plans": rows,
-        "losses": [],
-        "least": least,
-        "adapters": adapters,
-        "best": {},
-        "worse": {},
-    }
-    for loss in tables["losses"].to_dict("records"):
-        values["losses"].append(loss)
+    losses = tables["losses"].to_dict("records")
+    best = {}
+    worse = {}
+    for loss in losses:
         own = [one for one in adapters if one["run"] == loss["run"] and one["loss"] is not None]
         if own:
-            values["best"][loss["run"]] = min(own, key=lambda one: one["choosing_loss"])
-            values["worse"][loss["run"]] = sum(one["loss"] > loss["loss_base"] for one in own)
-    return values
+            best[loss["run"]] = min(own, key=lambda one: one["choosing_loss"])
+            worse[loss["run"]] = sum(one["loss"] > loss["loss_base"] for one in own)
+    return {
+        "plans": rows,
+        "losses": losses,
+        "least": budgets[budgets["least"].astype(bool)].to_dict("records"),
+        "adapters": adapters,
+        "best": best,
+        "worse": worse,
+    }
 
 
 def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:

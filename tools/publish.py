@@ -7,7 +7,6 @@ it: nobody reruns days of training to see its numbers.
 
 import platform
 import shutil
-import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from lib.files.params import load_yaml
 from lib.files.tables import write_json
 from lib.vision.datasets import dataset_file, read_dataset
 from lib.work.command import run
+from tools.git import said
 
 PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
 DETERMINES = ["lib", "stages", "dvc.yaml"]
@@ -31,7 +31,7 @@ def main(dataset: str, command: str, hours: float) -> None:
     `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of
     a commit.
     """
-    changed = _git("status", "--porcelain", "--", *DETERMINES)
+    changed = said("status", "--porcelain", "--", *DETERMINES)
     if changed:
         raise InputError(f"wanted the code of a commit, got changes:\n{changed}")
     sections = load_yaml(Path("params.yaml"))["vision"]
@@ -48,8 +48,8 @@ def main(dataset: str, command: str, hours: float) -> None:
     # Where this machine has the files says nothing: they are verified.
     section["data"].pop("source_folder", None)
     images = read_dataset(dataset_file(Path("data") / "vision" / dataset / "images"))
-    n_images = images.n_train
-    keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
+    note = provenance(section, images.n_train) | {"command": command, "wall_hours": hours}
+    keep(dataset, note)
 
 
 def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
@@ -90,16 +90,10 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
 def commit() -> str:
     """The commit of this code, marked where results may be of another; `unknown` without git."""
     try:
-        changed = _git("status", "--porcelain", "--", *DETERMINES)
-        return _git("rev-parse", "HEAD") + (", changed" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
+        changed = said("status", "--porcelain", "--", *DETERMINES)
+        return said("rev-parse", "HEAD") + (", changed" if changed else "")
+    except (OSError, InputError):
         return "unknown"
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments], check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by mak
 its caption.
 """
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from lib.files.params import load_yaml
-from lib.files.tables import read_table
+from lib.files.tables import read_json, read_table
 from lib.gradual_rank.figures.optimizers import name_of
 from lib.pages.claims import VERDICTS
 
@@ -180,9 +179,9 @@ def captioned(text: str, captions: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    claims = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
+    claims = read_json(ROOT / "metrics" / "claims.json")
     captions = captions_of(claims)
-    items = json.loads((ROOT / "metrics" / "items.json").read_text(encoding="utf-8"))
+    items = read_json(ROOT / "metrics" / "items.json")
     (ROOT / "docs" / "claims.md").write_text(page(items, claims), encoding="utf-8")
     parts = {
         "README.md": {"results": results(items), "what does not hold": unsure(items)},

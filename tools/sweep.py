@@ -127,7 +127,9 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
     said = subprocess.run(
         ["dvc", "exp", "show", "--json"], check=True, capture_output=True, text=True
     ).stdout
-    listed = set_once(points(json.loads(said), param, file, name))
+    every = points(json.loads(said), param, file, name)
+    # once each: DVC lists a commit again below every name that it has
+    listed = list({point.experiment: point for point in every}.values())
     rows = sorted(one_sweep(listed), key=lambda row: (str(type(row.value)), row.value))
     if not rows:
         raise InputError(
@@ -151,11 +153,6 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
     with styled(), atomic(figure) as part:
         part.write_bytes(rendered(drawn(rows, param, name)))
     print(f"the figure is {figure}")
-
-
-def set_once(rows: Iterator[Point]) -> list[Point]:
-    """Each experiment once: DVC lists a commit again below every name that it has."""
-    return list({row.experiment: row for row in rows}.values())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from lib.files.files import InputError
 from lib.files.tables import read_json, write_json
 from lib.pages.claims import VERDICTS
 from lib.work.command import run
+from tools.git import said
 from tools.publish import DETERMINES, PACKAGES
 
 PUBLISHED = Path("published/unseen")
@@ -29,13 +30,13 @@ def main(seeds: int = 9000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
     """Clone into the folder, run on seeds that are larger by `seeds`, compare, publish."""
     if seeds < 1:
         raise InputError(f"SEEDS: wanted a number above zero, got {seeds}")
-    changed = _git("status", "--porcelain", "--", *DETERMINES, "params.yaml")
+    changed = said("status", "--porcelain", "--", *DETERMINES, "params.yaml")
     if changed:
         raise InputError(f"wanted the code and params of a commit, got changes:\n{changed}")
-    commit = _git("rev-parse", "HEAD")
+    commit = said("rev-parse", "HEAD")
     clone = folder / f"{commit[:10]}-{seeds}"
     if not clone.exists():
-        _git("clone", "--quiet", ".", str(clone))
+        said("clone", "--quiet", ".", str(clone))
     shift(clone / "params.yaml", seeds)
     begun = time.monotonic()
     command = [sys.executable, "-m", "dvc", "repro", "claims"]
@@ -97,13 +98,6 @@ def table(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     yield from items
     yield f"{len(claims)} of {len(before['claims'])} verdicts turned"
     yield from claims
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

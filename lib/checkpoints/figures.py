@@ -3,7 +3,8 @@ heads in training.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -49,8 +50,9 @@ def share_lost(plans: pd.DataFrame) -> Figure:
     """The share of the gain that is lost against the parameters, by rule; shuffles of the
     attributed plan as a band.
     """
-    groups = [("", plans)] if "model" not in plans else list(_kinds(plans))
-    figure, panels = _panels(len(groups), height=3.3, share_y=True)
+    groups = _kinds(plans)
+    label = "share of the gain that is lost"
+    figure, panels = _panels(len(groups), height=3.3, share_y=True, label=label)
     for axes, (title, rows) in zip(panels, groups, strict=True):
         null = rows[rows["shuffle"] > 0]
         if len(null):
@@ -77,8 +79,6 @@ def share_lost(plans: pd.DataFrame) -> Figure:
         axes.set_xticks(budgets, labels=[f"{n:,}\nrank {budget}" for budget, n in budgets.items()])
         axes.minorticks_off()
         axes.axhline(0, color="black", lw=0.8)
-    for axes in panels[::2]:
-        axes.set_ylabel("share of the gain that is lost")
     panels[0].legend(fontsize=7.5)
     return figure
 
@@ -126,10 +126,8 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
                         color=color,
                     )
         axes.set_yticks(range(len(names)), labels=names)
-        axes.set_xticks(range(0, len(places), max(1, len(places) // 12)))
-        axes.set_xticklabels(
-            [str(places[i]) for i in range(0, len(places), max(1, len(places) // 12))]
-        )
+        shown = range(0, len(places), max(1, len(places) // 12))
+        axes.set_xticks(shown, labels=[str(places[i]) for i in shown])
         axes.set(xlabel="layer", title=f"{title}: ranks, {rule}" if title else f"ranks, {rule}")
         axes.grid(visible=False)
     return figure
@@ -147,29 +145,20 @@ def rounding(table: pd.DataFrame) -> Figure:
         (left, "rank_90", "rank that holds 90 % of the energy"),
         (right, "above_edge", "singular values above the edge"),
     )
-    for axes, name, label in pairs:
+    looks: dict[str, tuple[str, dict[str, Any]]] = {
+        "as it is": ("", {"ms": 6, "mfc": "none", "color": "black"}),
+        "in bf16": ("_stored", {"ms": 3.5, "color": LOST_COLOR}),
+    }
+    for axes, name, ylabel in pairs:
         for marker, (model, rows) in zip("os", means.groupby("model", observed=True), strict=False):
-            axes.plot(
-                rows["relative_update"],
-                rows[name],
-                marker,
-                ms=6,
-                mfc="none",
-                color="black",
-                label=f"{model}, as it is",
-            )
-            axes.plot(
-                rows["relative_update"],
-                rows[f"{name}_stored"],
-                marker,
-                ms=3.5,
-                color=LOST_COLOR,
-                label=f"{model}, in bf16",
-            )
+            for weights, (suffix, look) in looks.items():
+                ranks = rows[f"{name}{suffix}"]
+                label = f"{model}, {weights}"
+                axes.plot(rows["relative_update"], ranks, marker, label=label, **look)
         axes.set(
             xscale="log",
             xlabel=r"$\|\Delta W\|_F\,/\,\|W\|_F$, mean over matrices",
-            ylabel=label,
+            ylabel=ylabel,
             ylim=(0, None),
         )
     left.legend(fontsize=7.5)
@@ -180,14 +169,9 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
     """The measured loss against the share that is removed: of the weights, and of the entries of
     the updates.
     """
-    groups = [("", pruning, losses)]
-    if "model" in pruning:
-        groups = [
-            (name, rows, part)
-            for (name, rows), (_, part) in zip(_kinds(pruning), _kinds(losses), strict=True)
-        ]
-    figure, panels = _panels(len(groups), height=3.3)
-    for axes, (title, rows, part) in zip(panels, groups, strict=True):
+    groups = _kinds(pruning)
+    figure, panels = _panels(len(groups), height=3.3, label="loss, nats")
+    for axes, (title, rows), (_, part) in zip(panels, groups, _kinds(losses), strict=True):
         for what, color in PRUNED.items():
             chosen = rows[rows["what"] == what]
             if len(chosen):
@@ -201,8 +185,6 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
             label="no linear update",
         )
         axes.set(xlabel="share that is removed", title=title)
-    for axes in panels[::2]:
-        axes.set_ylabel("loss, nats")
     panels[0].legend(fontsize=7)
     return figure
 
@@ -213,8 +195,9 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
     """
     models = sorted(heads["model"].unique())
     size = sized(4.4 * len(models), 5.2)
-    figure, panels = plt.subplots(2, len(models), figsize=size, sharex=True, sharey=True)
-    panels = np.reshape(panels, (2, len(models)))
+    figure, panels = plt.subplots(
+        2, len(models), figsize=size, sharex=True, sharey=True, squeeze=False
+    )
     for row, (product, color) in zip(panels, MATRIX_COLORS.items(), strict=True):
         texts = {"language": (color, "text"), "permuted": (NULL_COLOR, "text in random order")}
         for axes, model in zip(row, models, strict=True):
@@ -280,13 +263,9 @@ def rules_by_architecture(rules: pd.DataFrame) -> Figure:
     size = sized(3.2 * len(groups) + 1.2, 0.42 * len(names) + 1.2)
     figure, [panels] = plt.subplots(1, len(groups), figsize=size, sharey=True, squeeze=False)
     for axes, (kind, part) in zip(panels, groups, strict=True):
-        for i, (rule, color) in enumerate(AGAINST.items()):
-            for place, name in enumerate(names):
-                values = part.xs(name, level="architecture")[rule].to_numpy()
-                label = rule if place == 0 else None
-                _points(axes, values, place + (i - 1) * 0.25, color, label)
+        _points(axes, part, names, {rule: (rule, color) for rule, color in AGAINST.items()})
         axes.axvline(0, color=BLUE, lw=1)
-        axes.set(title=kind, xlabel="share lost less uniform's", ylim=(len(names) - 0.5, -0.5))
+        axes.set(title=kind, xlabel="share lost less uniform's")
         axes.locator_params(axis="x", nbins=4)
     panels[0].set_yticks(range(len(names)), labels=names)
     marks, labels = panels[0].get_legend_handles_labels()
@@ -300,16 +279,17 @@ def cut_or_trained(fitted: pd.DataFrame) -> Figure:
     """
     names = sorted(fitted["architecture"].unique())
     figure, axes = plt.subplots(figsize=sized(5.6, 0.6 * len(names) + 1.2))
-    labels = {"loss_base": "the base", "cut": "adapter, cut", "trained": "adapter, trained"}
-    colors = (NULL_COLOR, GREEN, BLUE)
-    for i, ((column, label), color) in enumerate(zip(labels.items(), colors, strict=True)):
-        for place, name in enumerate(names):
-            rows = fitted[fitted["architecture"] == name]
-            values = (rows[column] - rows["loss_tuned"]).to_numpy()
-            _points(axes, values, place + (i - 1) * 0.25, color, label if place == 0 else None)
+    looks = {
+        "loss_base": ("the base", NULL_COLOR),
+        "cut": ("adapter, cut", GREEN),
+        "trained": ("adapter, trained", BLUE),
+    }
+    losses = fitted.set_index(["architecture", "base"])
+    above = losses[list(looks)].sub(losses["loss_tuned"], axis=0)
+    _points(axes, above, names, looks)
     axes.axvline(0, color="black", lw=1)
     axes.set_yticks(range(len(names)), labels=names)
-    axes.set(xlabel="loss above that of the full fine-tune, nats", ylim=(len(names) - 0.5, -0.5))
+    axes.set(xlabel="loss above that of the full fine-tune, nats")
     figure.legend(fontsize=8, ncols=3, loc="outside lower center")
     return figure
 
@@ -338,7 +318,8 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
     """
     rows = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
     last = rows[rows["step"] == rows["step"].max()].nlargest(n_modules, "norm")
-    figure, panels = _panels(len(last), height=3.1, width=3.1)
+    label = "singular value of the update"
+    figure, panels = _panels(len(last), height=3.1, width=3.1, label=label)
     for axes, (_, final) in zip(panels, last.iterrows(), strict=True):
         chosen = rows[
             (rows["module"] == final["module"]) & (rows["run"] == final["run"])
@@ -354,22 +335,31 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
             axes.axhline(final["edge"], color=BOUND_COLOR, ls="--", lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")
         axes.set_title(str(final["module"]).removesuffix(".weight"), fontsize=7)
-    for axes in panels[::2]:
-        axes.set_ylabel("singular value of the update")
     panels[0].legend(fontsize=7)
     return figure
 
 
-def _points(axes: Axes, values: np.ndarray, height: float, color: str, label: str | None) -> None:
-    """Points on a line of that height, and a bar at their median."""
-    heights = np.full(len(values), height)
-    axes.plot(values, heights, "o", ms=3.5, mfc="none", color=color, label=label)
-    axes.plot([np.median(values)], [height], "|", ms=8, mew=2, color=color)
+def _points(
+    axes: Axes, table: pd.DataFrame, names: Sequence[str], looks: Mapping[str, tuple[str, str]]
+) -> None:
+    """A row for each architecture: of each column, with label and colour, its points on a line and
+    a bar at their median.
+    """
+    for i, (column, (label, color)) in enumerate(looks.items()):
+        for place, name in enumerate(names):
+            values = table.xs(name, level="architecture")[column].to_numpy()
+            height = place + (i - 1) * 0.25
+            said = label if place == 0 else None
+            heights = np.full(len(values), height)
+            axes.plot(values, heights, "o", ms=3.5, mfc="none", color=color, label=said)
+            axes.plot([np.median(values)], [height], "|", ms=8, mew=2, color=color)
+    axes.set_ylim(len(names) - 0.5, -0.5)
 
 
 def _panels(
-    n: int, *, height: float, width: float = 4.0, share_y: bool = False
+    n: int, *, height: float, width: float = 4.0, share_y: bool = False, label: str = ""
 ) -> tuple[Figure, Sequence[Axes]]:
+    """Panels in at most two columns, the first of which has the label of y."""
     columns = min(n, 2)
     lines = -(-n // columns)
     figure, panels = plt.subplots(
@@ -379,11 +369,17 @@ def _panels(
         squeeze=False,
         sharey=share_y,
     )
+    for row in panels:
+        row[0].set_ylabel(label)
     return figure, list(panels.flat)[:n]
 
 
 def _kinds(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The rows of each model and kind of fine-tune, all seeds together."""
+    """The rows of each model and kind of fine-tune, all seeds together; all where there is no
+    model.
+    """
+    if "model" not in table:
+        return [("", table)]
     kind = table["run"].astype(str).str.rsplit("-", n=1).str[0]
     return [
         (f"{model}, {name}", rows)

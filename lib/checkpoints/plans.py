@@ -77,9 +77,7 @@ def plan(
 
     `earned` is the attributed loss of each module, for the rules by attribution.
     """
-    if rule in BY_ATTRIBUTION and earned is None:
-        raise ValueError("earned: wanted the attributed loss of each module, got none")
-    gains = earned or dict.fromkeys(modules, 0.0)
+    gains = earned or {}
     value: dict[Rule, Callable[[str, Module], np.ndarray]] = {
         "uniform": lambda _, module: -np.arange(len(module.sigma), dtype=float),
         "energy": lambda _, module: -_before(module),

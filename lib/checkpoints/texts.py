@@ -114,7 +114,7 @@ def windows(
     """Windows of tokens; `special` ones begin and end as the tokenizer's samples do."""
     tokenizer = open_tokenizer(folder) if special else None
     first, last = (
-        [] if tokenizer is None or one is None else [one]
+        [] if one is None else [one]
         for one in (
             getattr(tokenizer, "cls_token_id", None),
             getattr(tokenizer, "sep_token_id", None),
@@ -122,8 +122,9 @@ def windows(
     )
     width = seq_len - len(first) - len(last)
     rows = tokens[: len(tokens) // width * width].view(-1, width)
-    ends = (torch.tensor(one, dtype=torch.long).expand(len(rows), -1) for one in (first, last))
-    begun, ended = ends
+    begun, ended = (
+        torch.tensor(one, dtype=torch.long).expand(len(rows), -1) for one in (first, last)
+    )
     return torch.cat([begun, rows, ended], 1)
 
 

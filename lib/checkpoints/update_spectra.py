@@ -1,7 +1,7 @@
 """Spectra of large updates W - W_0, and what random rounding alone would show."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -70,12 +70,6 @@ class Product:
 Update = Float[Tensor, "row col"] | Product
 
 
-@overload
-def update_of(W: Product, W_0: Float[Tensor, "row col"]) -> Product: ...
-@overload
-def update_of(
-    W: Float[Tensor, "row col"], W_0: Float[Tensor, "row col"]
-) -> Float[Tensor, "row col"]: ...
 def update_of(W: Update, W_0: Float[Tensor, "row col"]) -> Update:
     """The update W - W_0, taken in float64; kept so for a matrix that is decomposed itself.
 
@@ -128,17 +122,11 @@ def gram_decomposition(
     return sigma, Triplets(U, first, V.mT) if tall is A else Triplets(V, first, U.mT)
 
 
-def leading_triplets(
-    A: Update,
-    rank: int,
-    generator: torch.Generator,
-    oversample: int = OVERSAMPLE,
-    passes: int = PASSES,
-) -> Triplets:
+def leading_triplets(A: Update, rank: int, generator: torch.Generator) -> Triplets:
     r"""The `rank` leading triplets: exact for a small matrix or a product, else of a randomised
     range (Halko et al. 2011).
 
-    The range is that of $(A A^\top)^{passes} A \Omega$, Gaussian $\Omega$ with `rank + oversample`
+    The range is that of $(A A^\top)^{PASSES} A \Omega$, Gaussian $\Omega$ with `rank + OVERSAMPLE`
     columns, made orthonormal after each product. The cut $U \Sigma V^\top$ is a projection of A, so
     that its squared error is $\|A\|_F^2 - \sum \sigma_i^2$ exactly, and that is an upper bound of
     the best one. Single $\sigma_i$ are good to some percent where the spectrum is flat.
@@ -146,11 +134,11 @@ def leading_triplets(
     if isinstance(A, Product):
         return A.triplets().first(rank)
     n = min(A.shape)
-    if n <= LARGEST_DIRECT or rank + oversample >= n:
+    if n <= LARGEST_DIRECT or rank + OVERSAMPLE >= n:
         return decomposed(A, _whole(n), rank, generator, rank)[1]
     A = A.float()
-    Q = torch.linalg.qr(A @ torch.randn(A.shape[1], rank + oversample, generator=generator)).Q
-    for _ in range(passes):
+    Q = torch.linalg.qr(A @ torch.randn(A.shape[1], rank + OVERSAMPLE, generator=generator)).Q
+    for _ in range(PASSES):
         Q = torch.linalg.qr(A @ torch.linalg.qr(A.mT @ Q).Q).Q
     U, sigma, Vh = torch.linalg.svd((Q.mT @ A).double(), full_matrices=False)
     return Triplets(Q.double() @ U[:, :rank], sigma[:rank], Vh[:rank])

@@ -41,7 +41,6 @@ from lib.work.command import OutFolder, run
 
 SEED = 0  # of randomised ranges
 PLANS = ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
-MEASURED = ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]
 MODULES = ["run", "module", "tensor", "rows", "cols", "by_columns"]
 Factors = dict[str, Tensor]  # A (rank × in) and B (out × rank)
 
@@ -72,7 +71,7 @@ def main(
     equal = whether("ranks", ranks, ("equal", "mixed"))
     begun = open_checkpoint(base)
     last = {one.run: one.checkpoint for one in open_snapshots(tuned, begun)}
-    all_plans = read_plans(plans / "plans.parquet")
+    all_plans = read_table(plans / "plans.parquet", PLANS, and_others=True)
     all_modules = read_table(plans / "modules.parquet", MODULES)
     losses = read_table(plans / "losses.parquet", ["run", "gain"], and_others=True)
     of_run = {row["run"]: row for row in losses.to_dict("records")}
@@ -89,20 +88,13 @@ def main(
     ]
     files = [depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES]
     clear(adapters, LISTED, *files)
-    bases = {fit.run: aligned(begun, fit.checkpoint) for fit in fits}
+    named = name or hub_name(begun)
     listed = []
     for fit in fits:
-        of_module = module_factors(bases[fit.run], fit, read_factors(factors / fit.run))
-        named = name or hub_name(begun)
-        how = {"whole": whole, "equal": equal}
-        listed += write_adapters(bases[fit.run], fit, of_module, adapters, named, **how)
+        own = aligned(begun, fit.checkpoint)
+        of_module = module_factors(own, fit, read_factors(factors / fit.run))
+        listed += write_adapters(own, fit, of_module, adapters, named, whole=whole, equal=equal)
     write_json(listed, adapters / LISTED)
-
-
-def read_plans(file: Path) -> pd.DataFrame:
-    """The plans, with what was measured on the base where there was a text."""
-    plans = read_table(file, PLANS)
-    return plans if plans["loss"].isna().all() else read_table(file, [*PLANS, *MEASURED])
 
 
 def chosen(plans: pd.DataFrame) -> pd.DataFrame:
@@ -237,12 +229,12 @@ def card(
     row: Mapping[Any, Any],
     base: str,
     left: Sequence[str],
-    rest: Rest | None = None,
+    rest: Rest | None,
     *,
-    padded: int = 0,
-    whole: bool = True,
-    of: str = "full fine-tune",
-    share: float | None = None,
+    padded: int,
+    whole: bool,
+    of: str,
+    share: float | None,
 ) -> str:
     """The model card: what the adapter is and is cut `of`, what it carries, what was measured."""
     article = "an" if of == "adapter" else "a"

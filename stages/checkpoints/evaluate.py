@@ -35,7 +35,7 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
         **of_plans(tables["plans"]),
         **of_budgets(tables["plans"]),
         **of_losses(tables["losses"]),
-        **of_rounding(tables["rounding"], SLIGHT),
+        **of_rounding(tables["rounding"]),
         **of_pruning(tables["pruning"], tables["losses"], rate),
         **of_heads(tables["heads"]),
     }
@@ -76,9 +76,9 @@ def budgets_in_words(plans: pd.DataFrame) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def named(table: pd.DataFrame, columns: list[str]) -> pd.Index:
-    """One name per row, of those columns."""
-    return pd.Index(table[columns].astype(str).agg(" ".join, axis=1))
+def by_case(values: pd.Series) -> pd.Series:
+    """The values, each by one name that says its case."""
+    return values.set_axis([" ".join(map(str, case)) for case in values.index])
 
 
 def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
@@ -87,7 +87,6 @@ def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
         index=CELL, columns="rule", values="share_lost", observed=True
     )
     null = plans[plans["shuffle"] > 0].groupby(CELL)["share_lost"].min().reindex(lost.index)
-    names = named(lost.reset_index(), CELL)
     differences = {
         "attributed_less_uniform": lost["attributed"] - lost["uniform"],
         "attributed_less_shuffled": lost["attributed"] - null,
@@ -95,7 +94,7 @@ def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
         "energy_less_uniform": lost["energy"] - lost["uniform"],
         "water_filling_less_uniform": lost["water-filling"] - lost["uniform"],
     }
-    return {name: values.set_axis(names) for name, values in differences.items()}
+    return {name: by_case(values) for name, values in differences.items()}
 
 
 def of_budgets(plans: pd.DataFrame) -> dict[str, pd.Series]:
@@ -105,29 +104,28 @@ def of_budgets(plans: pd.DataFrame) -> dict[str, pd.Series]:
     for rule in ("attributed", "uniform"):
         lost = plans[plans["rule"] == rule].set_index(["budget", "model", "run"])["share_lost"]
         for name, budget in (("", plans["budget"].max()), ("_least", plans["budget"].min())):
-            at = lost.loc[budget].sort_index()
-            found[f"share_lost_{rule}{name}"] = at.set_axis(named(at.reset_index(), CELL[:2]))
+            found[f"share_lost_{rule}{name}"] = by_case(lost.loc[budget].sort_index())
     return found
 
 
 def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
     """How far the attributed losses are from summing to the measured drop, as a share of it."""
-    error = (losses["attributed"] / losses["drop"] - 1).abs()
-    return {"attribution_error": error.set_axis(named(losses, ["model", "run"]))}
+    losses = losses.set_index(["model", "run"])
+    return {"attribution_error": by_case((losses["attributed"] / losses["drop"] - 1).abs())}
 
 
-def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
+def of_rounding(rounding: pd.DataFrame) -> dict[str, pd.Series]:
     """By snapshot: energy ranks of rounded weights over true ones.
 
     Slight updates have a measure of their own.
     """
-    by = ["model", "run", "step"]
-    found = rounding.groupby(by)[["relative_update", "rank_90", "rank_90_stored"]].mean()
-    ratio = (found["rank_90_stored"] / found["rank_90"]).set_axis(named(found.reset_index(), by))
-    is_slight = (found["relative_update"] < slight).to_numpy()
+    columns = ["relative_update", "rank_90", "rank_90_stored"]
+    found = rounding.groupby(["model", "run", "step"])[columns].mean()
+    ratio = found["rank_90_stored"] / found["rank_90"]
+    is_slight = found["relative_update"] < SLIGHT
     return {
-        "rounded_over_exact_rank_slight": ratio[is_slight],
-        "rounded_over_exact_rank": ratio[~is_slight],
+        "rounded_over_exact_rank_slight": by_case(ratio[is_slight]),
+        "rounded_over_exact_rank": by_case(ratio[~is_slight]),
     }
 
 
@@ -137,7 +135,7 @@ def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict
     cost = at.pivot_table(index=["model", "run"], columns="what", values="loss", observed=True)
     cost = cost.sub(losses.set_index(["model", "run"])["loss_tuned"], axis=0)
     ratio = cost["updates, at random"] / cost["updates, smallest first"]
-    return {"random_over_smallest": ratio.set_axis(named(cost.reset_index(), ["model", "run"]))}
+    return {"random_over_smallest": by_case(ratio)}
 
 
 def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:

@@ -177,8 +177,9 @@ def planned(
             linear, places = opened_updates(begun, ended, params.device)
             modules, table = described(ended, places, rows)
             held = kept_factors(factors, modules, table)
-            model = Opened(linear, held, modules)
-            found = measured(params, sizes, begun, model, batches, keep, saved=saved)
+            found = measured(
+                params, sizes, begun, linear, held, modules, batches, keep, saved=saved
+            )
     found["modules"] = table.join(found["modules"])
     return {key: one.assign(run=name) for key, one in found.items()}
 
@@ -234,40 +235,33 @@ def unmeasured(params: Plan, sizes: Measure, modules: Mapping[str, Module]) -> T
     return dict(zip(TABLES, (plans, earned, losses, budgets, pruning), strict=True))
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A tuned model with its updates, their factors, and what the rules know of its modules."""
-
-    linear: LinearUpdates
-    factors: dict[str, Triplets]
-    modules: dict[str, Module]
-
-
 def measured(
     params: Plan,
     sizes: Measure,
     base: Checkpoint,
-    model: Opened,
+    linear: LinearUpdates,
+    factors: Mapping[str, Triplets],
+    modules: Mapping[str, Module],
     batches: Sequence[Batch],
     keep: Keep,
     *,
     saved: bool,
 ) -> Tables:
-    """The tables with what is measured on a text.
+    """The tables with what is measured on a text, of a tuned model with its updates, their factors,
+    and what the rules know of its modules.
 
     What is attributed, what is chosen and what is measured are so on batches of their own. The
     tuned model comes first and is let go of; then comes the base.
     """
-    linear = model.linear
     n_measured = sizes.n_batches + sizes.n_measured_batches
     others = batches[: sizes.n_batches]
-    measure = GainMeasure(linear, model.factors, batches[sizes.n_batches : n_measured])
+    measure = GainMeasure(linear, factors, batches[sizes.n_batches : n_measured])
     earned = keep("attribution", partial(attributed, linear, others, params.n_points))
 
     def lost(ranks: Ranks) -> float:
         return keep(f"{ranks}", partial(measure.of, ranks))
 
-    plans = plan_table(params, sizes.budgets, model.modules, earned, lost)
+    plans = plan_table(params, sizes.budgets, modules, earned, lost)
     plans.insert(5, "share_lost", measure.share_lost(plans["loss"]))
     drop = linear.drop(others)
     tried = []
@@ -276,7 +270,7 @@ def measured(
         tried += least_of_rule(
             rule,
             lambda ranks: measure.share_lost(lost(ranks)),
-            model.modules,
+            modules,
             earned,
             params.max_loss_share,
             dict(zip(rows["budget"], rows["share_lost"], strict=True)),
@@ -292,14 +286,14 @@ def measured(
         "loss_tuned": measure.tuned,
         "loss_without_linear": measure.none,
         "gain": measure.gain,
-        "attributed": sum(earned[name] for name in model.modules),
+        "attributed": sum(earned[name] for name in modules),
         "drop": drop,
         "loss_base": alone,
         **of_experts,
     }
     return {
         "plans": plans.join(columns),
-        "modules": pd.DataFrame({"earned": [earned[name] for name in model.modules]}),
+        "modules": pd.DataFrame({"earned": [earned[name] for name in modules]}),
         "losses": pd.DataFrame([losses]),
         "budgets": typed(BUDGETS, tried),
         "pruning": typed(PRUNING, pruning),

@@ -41,8 +41,8 @@ def rows(base: Path, tuned: Path) -> Iterator[dict[str, Any]]:
         W = ended.load(name)
         if W.dim() != 2 or layer_of(name) == 0:
             continue
-        exact = update_of(W, W_0)
-        stored = update_of(W.bfloat16(), W_0.bfloat16())
+        exact: Any = update_of(W, W_0)
+        stored: Any = update_of(W.bfloat16(), W_0.bfloat16())
         edge = rounding_edge(W.bfloat16(), W_0.bfloat16())
         sigma, sigma_stored = (singular_values(update) for update in (exact, stored))
         ranks = summaries([sigma.numpy(), sigma_stored.numpy()], RTOL)["rank_90"]

@@ -157,11 +157,12 @@ def loss_of(model, rows=slice(8, 16), weights=None) -> float:
         return float(cross_entropy(out.logits, tokens))
 
 
-def adapted(base: Path, adapter: Path):
-    """The base with an adapter, as peft opens it."""
+def adapted(base: Path, adapter: Path, kind=None):
+    """The base, of a kind of the library, with an adapter, as peft opens it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from peft import PeftModel
         from transformers import AutoModelForCausalLM
 
-        return PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter)
+        model = (kind or AutoModelForCausalLM).from_pretrained(base)
+        return PeftModel.from_pretrained(model, adapter)

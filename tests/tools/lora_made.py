@@ -1,5 +1,5 @@
-"""A tiny base, its fine-tune and a text, in a folder in which the stages of `make lora` run in this
-process: what processes of their own do is one slow test.
+"""A folder in which the stages of `make lora` run in this process: what processes of their own do
+is one slow test.
 """
 
 import importlib
@@ -9,18 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from tools import lora
-
-
-def kept_pair(folder):
-    taught("gpt2", folder)
-    (folder / "my.txt").write_bytes(TEXT)
-    params = {"spectra": SPECTRA, "plan": PLAN, "own": MEASURE}
-    (folder / "params.yaml").write_text(yaml.safe_dump({"checkpoints": params}))
-    return folder
 
 
 def call(stage, *arguments):

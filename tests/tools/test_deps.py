@@ -1,7 +1,6 @@
 """`make deps` writes what stages import into dvc.yaml, and touches nothing else of it."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -166,26 +165,6 @@ def test_the_deps_in_git_are_what_the_stages_import():
     assert [
         one.name for one in stages() if one.module.replace(".", "/") + ".py" not in one.deps
     ] == []
-
-
-def test_long_lists_are_filled_to_the_width_of_a_line(project):
-    for name in "abcdefghij":
-        (project / "lib" / f"{name * 12}.py").write_text("")
-    imports = "\n".join(f"import lib.{name * 12}" for name in "abcdefghij")
-    (project / "stages" / "spectra.py").write_text(imports)
-    [line, more] = (
-        with_deps(AFTER, project).split("python -m stages.spectra\n    deps: ")[1].splitlines()[:2]
-    )
-    assert 90 < len("    deps: " + line) <= 120
-    assert more.startswith("           lib/")
-
-
-def test_an_import_that_is_added_or_dropped_is_written_to_its_stages_alone(project):
-    shutil.copy(project / "lib" / "two.py", project / "lib" / "four.py")
-    (project / "lib" / "one.py").write_text("from lib.four import thing\n")
-    assert AFTER.count("lib/one.py, lib/two.py,") == 1
-    wanted = AFTER.replace("lib/one.py, lib/two.py,", "lib/four.py, lib/one.py,")
-    assert with_deps(AFTER, project) == wanted
 
 
 @pytest.mark.parametrize(

@@ -47,16 +47,14 @@ plot: {head: 1, layer: 1, lines: 4, trained_loss: 0.1}
 """)
 TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}, "cut": {"init_scales": [0.5]}}
 
+VISION = {"datasets": ["tiny"], "cases": {"a": "b"}, "tiny": TWO_SCALES, **SHARED}
+
 
 @pytest.fixture
 def params(tmp_path):
     """A params file with a tiny data set for a GPU, beside other sections."""
     file = tmp_path / "params.yaml"
-    file.write_text(
-        json.dumps(
-            {"vision": {"datasets": ["tiny"], "cases": {"a": "b"}, "tiny": TWO_SCALES, **SHARED}}
-        )
-    )
+    file.write_text(json.dumps({"vision": VISION}))
     return file
 
 
@@ -65,9 +63,7 @@ def work(tmp_path):
     return gpu.Work(tmp_path, gpu.Clock(10), SHARED)
 
 
-@pytest.mark.parametrize(
-    ("images_per_second", "epochs"), [(1e9, 500), (50_000, 500), (40_000, 300), (90, 1), (9, 1)]
-)
+@pytest.mark.parametrize(("images_per_second", "epochs"), [(50_000, 500), (40_000, 300), (90, 1)])
 def test_the_most_epochs_are_chosen_that_the_time_allows(images_per_second, epochs):
     """Two trainings of 50,000 images in 1000 seconds."""
     assert gpu.affordable(1000, 2, 50_000, images_per_second) == epochs
@@ -106,9 +102,7 @@ def test_the_reference_scale_comes_first_then_smaller_and_smaller_ones(work, mon
     assert TINY["train"]["n_steps"] == 7
 
 
-@pytest.mark.parametrize(
-    ("published", "done"), [([0.5], False), ([1, 0.5], True), ([0.5, 1, 2], True)]
-)
+@pytest.mark.parametrize(("published", "done"), [([0.5], False), ([0.5, 1, 2], True)])
 def test_a_step_is_done_where_all_its_init_scales_are_published(published, done, work):
     publish(work.folder, TWO_SCALES["train"] | {"init_scales": published})
     assert work._is_published(gpu.Step("tiny", TWO_SCALES)) == done
@@ -131,26 +125,22 @@ def publish(folder, train):
     file.write_text(json.dumps({"params": params}))
 
 
-def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(
-    params, tmp_path, monkeypatch
-):
+def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    section = gpu.given(params, "tiny", "cpu", "cifar")
+    section = gpu.given(VISION, "tiny", "cpu", "cifar")
     assert section["data"] == TINY["data"] | {"source_folder": str(tmp_path / "cifar")}
     assert section["train"] == TWO_SCALES["train"] | {"device": "cpu"}
     assert section["cut"] == TWO_SCALES["cut"]
-    assert gpu.shared(params) == SHARED
-    assert gpu.given(params, "tiny", "cuda", "") == TWO_SCALES
-    with pytest.raises(
-        InputError, match=r"DATASETS: wanted some of \['tiny'\], .*params.yaml, got 'cases'"
-    ):
-        gpu.given(params, "cases", "cpu", "")
+    assert gpu.shared(VISION) == SHARED
+    assert gpu.given(VISION, "tiny", "cuda", "") == TWO_SCALES
+    with pytest.raises(InputError, match=r"DATASETS: wanted some of \['tiny'\], .*, got 'cases'"):
+        gpu.given(VISION, "cases", "cpu", "")
 
 
 @pytest.mark.parametrize(
     ("patched", "value", "message"),
     [
-        ("tools.gpu.PACKAGES", {"absent.part": "absent", "no": "missing-too"}, "absent missing-t"),
+        ("tools.gpu.PACKAGES", ("absent.part", "torch", "missing"), r"absent\.part missing"),
         ("torch.cuda.is_available", lambda: False, r"device: wanted cuda, got .* sees no GPU"),
     ],
 )

@@ -19,32 +19,27 @@ def test_speed_of_vit_b_16_is_measured_on_made_images_once(tmp_path, work, monke
     """Rehearsed with a small model: a part of a batch of two is trained on."""
     model = TRAIN["model"] | {"patch_size": 56, "attention_biases": True}
     train = TRAIN | {"model": model, "batch_size": 4, "parts": 2}
-    file = tmp_path / "params.yaml"
-    file.write_text(json.dumps({"vision": {"imagenet": {"data": {}, "train": train}, **SHARED}}))
     monkeypatch.setattr(gpu, "LONGEST_MEASUREMENT", 0.1)
-    work.vit_b_16(file, "cpu")
+    work.vit_b_16({"imagenet": {"data": {}, "train": train}}, "cpu")
     found = json.loads((tmp_path / "vit_b_16.json").read_text())
     check_speed(found)
     assert found["batch_size"] == 2
-    file.write_text(json.dumps({"vision": {"imagenet": {"data": {}, "train": {}}, **SHARED}}))
-    work.vit_b_16(file, "cpu")
+    work.vit_b_16({"imagenet": {"data": {}, "train": {}}}, "cpu")
 
 
 def test_low_rank_sparse_is_trained_on_both_devices_once(tmp_path, work, monkeypatch):
     section = load_yaml(gpu.ROOT / "params.yaml")["low_rank_sparse"]
     section["generate"] |= {"n_seeds": 2, "n_train": 40, "n_test": 10}
     section["train"] |= {"n_steps": 3, "batch_size": 20, "n_neurons": 30, "snapshot_steps": [1]}
-    file = tmp_path / "params.yaml"
-    file.write_text(json.dumps({"low_rank_sparse": section}))
     table = tmp_path / "configurations.tsv"
     table.write_text("name\treadout\tn_steps\tn_seeds\tlabels\ntied\ttied\t\t\t\n")
     monkeypatch.setattr(gpu, "CONFIGURATIONS", table)
-    work.one_layer(file, "cpu")
+    work.one_layer(section, "cpu")
     found = json.loads((tmp_path / "one_layer.json").read_text())
     assert found["largest_difference"] == 0
     assert found["largest_spread"] > 0
     assert set(found["seconds"]) == {"cpu", "device"}
-    work.one_layer(tmp_path / "one_layer.json", "cpu")
+    work.one_layer({}, "cpu")
 
 
 def test_losses_of_two_devices_are_compared_by_their_means_over_seeds():
@@ -57,8 +52,8 @@ def test_losses_of_two_devices_are_compared_by_their_means_over_seeds():
     assert found == {"largest_difference": 0.25, "largest_spread": pytest.approx(2**0.5)}
 
 
-def test_cifar_100_with_coarse_labels_is_a_data_set_beside_it(tmp_path):
-    found = gpu.given(gpu.ROOT / "params.yaml", "cifar100_coarse", "cuda", "")
-    fine = gpu.given(gpu.ROOT / "params.yaml", "cifar100", "cuda", "")
+def test_cifar_100_with_coarse_labels_is_a_data_set_beside_it():
+    vision = load_yaml(gpu.ROOT / "params.yaml")["vision"]
+    found, fine = (gpu.given(vision, name, "cuda", "") for name in ("cifar100_coarse", "cifar100"))
     assert found["data"].pop("labels") == "coarse"
     assert found == fine

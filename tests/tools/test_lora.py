@@ -15,13 +15,8 @@ from lib.checkpoints.folders import Checkpoint
 from lib.files.files import InputError
 from tests.checkpoints.checkpoints_made import taught
 from tests.pipeline.project import ROOT
-from tests.tools.lora_made import kept_pair, run, working_in
+from tests.tools.lora_made import run, working_in
 from tools import lora
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    return kept_pair(tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture(scope="module")

@@ -17,20 +17,8 @@ from tests.pipeline.project import PYTHON, ROOT
 
 # A program that is run here may have been imported before.
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
-NAMES = (
-    "REV",
-    "TO",
-    "PARAM",
-    "METRIC",
-    "DATASET",
-    "COMMAND",
-    "HOURS",
-    "MINUTES",
-    "FOLDER",
-    "SOURCE",
-    "EPOCHS",
-)
-NAMES += ("BASE", "TUNED", "TEXT", "OUT", "LAB_WORKERS", "LAB_MIXED_CPUS", "MAX_MEMORY", "KEEP")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+NAMES = " ".join(re.findall(r"^export (.+)$", MAKEFILE, re.MULTILINE)).split()
 HOSTILE = r"""HEAD'; touch ran; '
 HEAD"; touch ran; "
 `touch ran` $(touch ran) $(shell touch ran)
@@ -104,8 +92,7 @@ def test_what_is_not_given_is_empty(project):
 
 
 def test_help_lists_every_target_with_a_line(project):
-    makefile = (project / "Makefile").read_text(encoding="utf-8")
-    [targets] = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    [targets] = re.findall(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     command = ["make", "--no-print-directory", "help"]
     said = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True).stdout
     listed = [re.fullmatch(r"make (\S+) +(\S.+)", line)[1] for line in said.splitlines()]

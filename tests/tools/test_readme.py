@@ -1,66 +1,61 @@
 """The pages say of every item and claim what its answer and its verdict say."""
 
+import yaml
+
 from tools import readme
 
-ITEMS = {
-    "b.one": {
-        "family": "b",
-        "title": "Theorem 1",
-        "says": "It is so.",
-        "answer": "reproduced with limits",
-        "limits": "In part.",
-        "figure": "plots/b/1.svg",
-        "headline": "It is **2**.",
-        "claims": ["one", "two"],
-    },
-    "a.two": {
-        "family": "a",
-        "title": "Ours",
-        "asks": "Is it?",
-        "answer": "no",
-        "figure": "plots/a/2.svg",
-        "claims": ["three"],
-    },
-    "a.three": {"family": "a", "title": "Later", "asks": "Is it?", "answer": "not tested"},
-}
-ITEMS["a.three"]["claims"] = []
-CLAIMS = {
-    "one": {
-        "statement": "The rank | is two",
-        "kind": "paper",
-        "bar": "mean in [1, 3]",
-        "value": 2.00004,
-        "interval_95": [1.5, 2.5],
-        "min": 1.0,
-        "max": 3.0,
-        "n": 8,
-        "case": "small",
-        "scale": "1e-8",
-        "null": {"what": "chance", "value": 9.125, "beats": True},
-        "holds": True,
-    },
-    "two": {
-        "statement": "It falls",
-        "kind": "ours",
-        "bar": "every in (0, 1]",
-        "value": 12345.6,
-        "interval_95": [None, None],
-        "min": 1.0,
-        "max": None,
-        "n": 2,
-        "null": {"what": "another", "value": 1.0, "beats": None},
-        "holds": False,
-        "outcome": "finding",
-        "why": "so it is",
-    },
-    "three": {
-        "statement": "It was not run",
-        "kind": "ours",
-        "bar": "median in [0, 1]",
-        "n": 0,
-        "holds": None,
-    },
-}
+ITEMS = yaml.safe_load("""
+b.one:
+  family: b
+  title: Theorem 1
+  says: It is so.
+  answer: reproduced with limits
+  limits: In part.
+  figure: plots/b/1.svg
+  headline: It is **2**.
+  claims: [one, two]
+a.two:
+  family: a
+  title: Ours
+  asks: Is it?
+  answer: 'no'
+  figure: plots/a/2.svg
+  claims: [three]
+a.three: {family: a, title: Later, asks: 'Is it?', answer: not tested, claims: []}
+""")
+CLAIMS = yaml.safe_load("""
+one:
+  statement: The rank | is two
+  kind: paper
+  bar: mean in [1, 3]
+  value: 2.00004
+  interval_95: [1.5, 2.5]
+  min: 1.0
+  max: 3.0
+  n: 8
+  case: small
+  scale: '1e-8'
+  'null': {what: chance, value: 9.125, beats: true}
+  holds: true
+two:
+  statement: It falls
+  kind: ours
+  bar: every in (0, 1]
+  value: 12345.6
+  interval_95: [null, null]
+  min: 1.0
+  max: null
+  n: 2
+  'null': {what: another, value: 1.0, beats: null}
+  holds: false
+  outcome: finding
+three:
+  statement: It was not run
+  kind: ours
+  bar: median in [0, 1]
+  n: 0
+  holds: null
+""")
 SECTIONS = r"""## b: 1 reproduced with limits
 
 **Theorem 1**: *reproduced with limits*. It is so. Limits: In part.

@@ -103,19 +103,6 @@ def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(plans, 
     assert "\nbase_model: org/model\n" in card
 
 
-def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(gpt2, adapt):
-    whole = planned(gpt2.base, gpt2.tuned, gpt2.folder / "text.txt", saved="yes", **FEW)
-    out, listed = adapt(whole, "yes")
-    adapter = out / "rank-3"
-    row = chosen(whole, 3)
-    found = loss_of(adapted(whole.base, adapter))
-    assert found == pytest.approx(row["loss_on_base"], rel=1e-4)
-    assert row["loss"] == pytest.approx(row["loss_on_base"], rel=1e-5)
-    base = loss_of(whole.base)
-    assert whole.losses["loss_base"] == pytest.approx(base, rel=1e-5), "as it is"
-    assert listed["rank-3"]["parameters"] == n_held(adapter)
-
-
 @pytest.mark.parametrize("saved", ["no", "yes"])
 def test_the_base_is_measured_in_the_type_in_which_it_is_stored(
     stage, adapt, tmp_path, text, saved
@@ -124,9 +111,10 @@ def test_the_base_is_measured_in_the_type_in_which_it_is_stored(
     for folder in pair:
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
     plans = planned(*pair, text, saved=saved, **FEW)
-    adapt(plans, saved)
-    found = loss_of(adapted(plans.base, Path("adapters/rank-3")))
+    out, listed = adapt(plans, saved)
+    found = loss_of(adapted(plans.base, out / "rank-3"))
     assert chosen(plans, 3)["loss_on_base"] == pytest.approx(found, rel=1e-5)
+    assert listed["rank-3"]["parameters"] == n_held(out / "rank-3")
     assert plans.losses["loss_base"] == pytest.approx(loss_of(plans.base), rel=1e-5)
 
 

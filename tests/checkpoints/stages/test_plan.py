@@ -127,14 +127,19 @@ def test_shuffles_have_the_ranks_of_the_attributed_plan_in_other_orders(llama):
     assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
+def planned_anew(stage, plans, spectra):
+    """Run the stage alone on other spectra."""
+    spectra.to_parquet("spectra.parquet")
+    files = Path("spectra.parquet"), Path("factors"), Path("plans")
+    stage("checkpoints.plan", SECTIONS, "p", "m", plans.base, plans.tuned, "-", *files)
+
+
 def test_singular_values_that_rounding_can_have_made_are_bought_last(stage, tmp_path):
     plans = planned(*taught("llama", tmp_path), "-")
     spectra = pd.read_parquet("spectra.parquet")
     last = spectra[spectra["head"] == 0]["module"].iloc[-1]
     edges = np.where(spectra["module"] == last, 1, 5)
-    spectra.assign(rank_above_edge=edges).to_parquet("spectra.parquet")
-    files = Path("spectra.parquet"), Path("factors"), Path("plans")
-    stage("checkpoints.plan", SECTIONS, "p", "m", plans.base, plans.tuned, "-", *files)
+    planned_anew(stage, plans, spectra.assign(rank_above_edge=edges))
     place = list(plans.table("modules")["tensor"]).index(last)
     assert {row["ranks"][place] for row in plans.rows(budget=3)} == {1}
 
@@ -251,11 +256,7 @@ def test_of_completions_every_token_counts_the_same(stage, tmp_path):
 
 
 def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
-    base, tuned = taught("llama", tmp_path, 1)
-    planned(base, tuned, "-")
-    table = pd.read_parquet("spectra.parquet")
-    table.assign(run="other").to_parquet("spectra.parquet")
-    files = Path("spectra.parquet"), Path("factors"), Path("plans")
+    plans = planned(*taught("llama", tmp_path, 1), "-")
     message = r"wanted its spectrum, got none: measure spectra of .*tuned first"
     with pytest.raises(InputError, match=message):
-        stage("checkpoints.plan", SECTIONS, "p", "m", base, tuned, "-", *files)
+        planned_anew(stage, plans, pd.read_parquet("spectra.parquet").assign(run="other"))
