@@ -166,12 +166,20 @@ def batches(
     it; so batch t is the same whether the training came there in one go or was resumed. Everything
     stays on the device of `images`.
     """
-    per_epoch = len(labels) // batch_size
-    if per_epoch == 0:
-        raise ValueError(f"batch_size: wanted at most the {len(labels)} samples, got {batch_size}")
-    for epoch in range(start // per_epoch, 2**62):
-        order = torch.randperm(len(labels), generator=generator("order", epoch)).to(images.device)
-        skipped = max(0, start - epoch * per_epoch)
+    for epoch, order in shuffled(len(labels), batch_size, generator, start):
         epoch_images = augment(images, epoch)
-        for index in order[: per_epoch * batch_size].view(per_epoch, batch_size)[skipped:]:
+        for index in order.to(images.device):
             yield epoch_images.index_select(0, index), labels[index]
+
+
+def shuffled(
+    n: int, batch_size: int, generator: Callable[[str, int], torch.Generator], start: int
+) -> Iterator[tuple[int, Int[Tensor, "step batch"]]]:
+    """Each epoch from step `start` on, without end, and which of n images its batches have."""
+    per_epoch = n // batch_size
+    if per_epoch == 0:
+        raise ValueError(f"batch_size: wanted at most the {n} samples, got {batch_size}")
+    for epoch in range(start // per_epoch, 2**62):
+        order = torch.randperm(n, generator=generator("order", epoch))
+        skipped = max(0, start - epoch * per_epoch)
+        yield epoch, order[: per_epoch * batch_size].view(per_epoch, batch_size)[skipped:]

@@ -9,15 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lib.files.files import InputError, sha256
-from lib.vision.arrow import (
-    described,
-    open_part,
-    open_shards,
-    read_manifest,
-    write_manifest,
-    write_shard,
-)
+from lib.files.files import InputError
+from lib.vision.arrow import open_part, open_shards, read_manifest, write_shard
 from tests.vision.arrow_made import rows_of, write_data
 
 ROWS = rows_of([f"image {i}".encode() for i in range(200)])
@@ -29,13 +22,6 @@ def test_rows_come_back_in_order_from_several_files(tmp_path):
     assert [shard.rows for shard in manifest.files["train"]] == [70, 70, 60]
     assert [shards.row(i) for i in range(len(shards))] == ROWS
     assert shards.labels().tolist() == [label for _, label, _ in ROWS]
-
-
-def test_rows_come_back_in_any_order(tmp_path):
-    shards = open_part(tmp_path, write_data(tmp_path, ROWS), "train")
-    assert [shards.row(i) for i in (199, 0, 70, 69, 140)] == [
-        ROWS[i] for i in (199, 0, 70, 69, 140)
-    ]
 
 
 @pytest.mark.parametrize("index", [-1, 200])
@@ -52,13 +38,6 @@ def test_another_process_gets_paths_and_no_images(tmp_path):
     handed = pickle.dumps(shards)
     assert len(handed) < 2000
     assert pickle.loads(handed).row(0) == (bytes(100_000), 0, "a")
-
-
-def test_a_shard_is_described_by_its_rows_and_digest(tmp_path):
-    path = tmp_path / "a.arrow"
-    write_shard(path, ROWS[:65])
-    shard = described(path)
-    assert (shard.name, shard.rows, shard.sha256) == ("a.arrow", 65, sha256(path))
 
 
 def test_a_shard_whose_images_fail_midway_is_not_written(tmp_path):
@@ -81,13 +60,6 @@ def test_a_manifest_comes_back(tmp_path):
     manifest = write_data(tmp_path, ROWS)
     assert read_manifest(tmp_path) == manifest
     assert manifest.n_images("train") == 200
-
-
-def test_a_manifest_has_the_same_bytes_when_it_is_written_again(tmp_path):
-    write_data(tmp_path, ROWS)
-    before = (tmp_path / "manifest.json").read_bytes()
-    write_manifest(tmp_path, read_manifest(tmp_path))
-    assert (tmp_path / "manifest.json").read_bytes() == before
 
 
 SHARD = {"name": "train-00000.arrow", "rows": 70, "sha256": "0"}

@@ -108,21 +108,12 @@ def test_trainings_together_are_those_alone(train, data, updates, n):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("control", MORE)
-def test_other_optimisers_train_as_written_out_alone_and_together(train, data, control, n):
-    name = {"adamw": "adamw", "muon": "heads" if "heads" in control else "muon"}[
-        MORE[control]["optimizer"]
-    ]
+@pytest.mark.parametrize("name", MORE)
+def test_other_optimisers_train_as_written_out_alone_and_together(train, data, name, n):
+    control, rule = MORE[name]
     params = ONE | {"init_scales": [], "controls": [name], "n_seeds": 2, "cells_together": n}
-    runs = train(params, MORE_TABLE)
-    assert_repeats(
-        runs / f"{ONLY},{control}",
-        data,
-        params,
-        control,
-        {"init_scale": 1.5, **MORE[control]},
-        atol=3e-6,
-    )
+    run = train(params, MORE_TABLE) / f"{ONLY},{control}"
+    assert_repeats(run, data, params, control, {"init_scale": 1.5, **rule}, atol=3e-6)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +127,7 @@ def test_weight_decay_is_of_adamw_alone(train, name, got):
         train(ONE | {"init_scales": [], "controls": [name]}, table)
 
 
-@pytest.mark.parametrize(("n", "rule"), [(1, {}), (2, MORE["optimizer=muon,muon_of=heads"])])
+@pytest.mark.parametrize(("n", "rule"), [(1, {}), (2, MORE["heads"][1])])
 def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
     data, monkeypatch, n, rule
 ):
@@ -229,7 +220,6 @@ def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeyp
     ("changes", "message"),
     [
         ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
-        ({"device": "cuda:1"}, "device: wanted cuda:1, got .* sees no GPU"),
         (
             {"device": "gpu"},
             "device: wanted cpu, cuda, or the number of a GPU as in cuda:1, got 'gpu'",
@@ -238,7 +228,6 @@ def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeyp
         ({"model": SIZES | {"patch_size": 3}}, "patch_size: wanted a divisor of 8 and 16, got 3"),
         ({"warmup_steps": 6}, "warmup_steps: wanted at most n_steps, got 6"),
         ({"parts": 2}, "parts: wanted a divisor of the 5 samples of a batch, got 2"),
-        ({"parts": 3}, "parts: wanted a power of two, got 3"),
         (
             {"batch_size": 4, "parts": 2, "cells_together": 2},
             "cells_together: wanted 1 beside parts, got 2",
