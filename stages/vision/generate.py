@@ -31,7 +31,7 @@ from lib.vision.arrow import (
 from lib.vision.cifar import read_cifar
 from lib.vision.digits import read_digits
 from lib.vision.folders import COLUMNS, read_file, split
-from lib.vision.pictures import Pixels, centre_square
+from lib.vision.pictures import Pixels, centre_square, channel_counts, channel_moments
 from lib.vision.sources import Cifar, Digits, OwnImages, given_folder, read_source
 from lib.work.cells import Cell, key_of
 from lib.work.command import OutFolder, run
@@ -198,19 +198,13 @@ def statistics_of(source: OwnImages, files: pd.DataFrame, section: str) -> dict[
     chosen = files.iloc[places]
     jobs = [(source, chosen[i : i + TOGETHER]) for i in range(0, len(chosen), TOGETHER)]
     found = spread(histograms, jobs, label=f"{section}, channels", unit="part")
-    counts = np.sum(list(found), axis=0)
-    values = np.arange(256)
-    mean = counts @ values / counts.sum(1)
-    variance = counts @ values**2 / counts.sum(1) - mean**2
-    deviation = np.sqrt(np.maximum(variance, 1e-12))
-    numbers = {"mean": mean, "deviation": deviation}
-    return {name: of.astype(np.float32).tolist() for name, of in numbers.items()}
+    mean, deviation = channel_moments(np.sum(list(found), axis=0))
+    return {"mean": mean.tolist(), "deviation": deviation.tolist()}
 
 
 def histograms(source: OwnImages, files: pd.DataFrame) -> Int64[np.ndarray, "3 256"]:
     """How often each channel has each value in the middle squares of some files."""
-    images = squares(source, files).images
-    return np.stack([np.bincount(images[:, c].ravel(), minlength=256) for c in range(3)])
+    return channel_counts(squares(source, files).images)
 
 
 if __name__ == "__main__":

@@ -92,12 +92,6 @@ def test_a_crop_is_that_of_seed_epoch_and_index(folder):
         assert label == index % 3
 
 
-@pytest.mark.parametrize("start", [1, 3, 5])
-def test_a_stream_goes_on_from_any_step_as_if_it_had_come_there(folder, start):
-    whole = taken(7, folder, cropped=True)
-    assert_same(taken(7 - start, folder, cropped=True, start=start), whole[start:])
-
-
 @pytest.mark.parametrize("world", [2, 4])
 def test_slices_make_up_the_batches(folder, world):
     slices = [

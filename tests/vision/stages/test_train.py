@@ -62,19 +62,23 @@ def test_every_variant_is_trained_from_every_seed_as_autograd_trains_it(train, d
         assert list(steps["step"].unique()) == SAVED
 
 
-@pytest.mark.parametrize("more", [{}, {"randaugment": RANDAUGMENT}])
-def test_images_are_augmented_anew_in_every_epoch(train, data, more):
-    params = ONE | {"augmentation": "crop_flip"} | more
-    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
+REPEATED = {
+    "images are cropped and mirrored anew in every epoch": {"augmentation": "crop_flip"},
+    "RandAugment changes them further": {"augmentation": "crop_flip", "randaugment": RANDAUGMENT},
+    "one batch is all images and all steps warm up": {
+        "batch_size": 13,
+        "n_steps": 2,
+        "warmup_steps": 2,
+        "snapshot_every": 1,
+    },
+    "the learning rate falls in cycles": {"warmup_steps": 1, "n_cycles": 2},
+    "a batch in parts": {"batch_size": 4, "parts": 4, "augmentation": "crop_flip"},
+}
 
 
-def test_one_batch_may_be_all_images_and_all_steps_warm_up(train, data):
-    params = ONE | {"batch_size": 13, "n_steps": 2, "warmup_steps": 2, "snapshot_every": 1}
-    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
-
-
-def test_the_learning_rate_falls_in_cycles(train, data):
-    params = ONE | {"n_steps": 5, "warmup_steps": 1, "n_cycles": 2}
+@pytest.mark.parametrize("changes", REPEATED.values(), ids=REPEATED)
+def test_a_training_is_that_which_autograd_repeats(train, data, changes):
+    params = ONE | changes
     assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
 
 
@@ -89,11 +93,6 @@ def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, 
             exact[value][step], rel=1e-2
         )  # eight bits of a number
         assert steps[value][step] != pytest.approx(exact[value][step], rel=1e-5)
-
-
-def test_a_batch_in_parts_trains_as_the_whole_batch(train, data):
-    params = ONE | {"batch_size": 4, "parts": 4, "augmentation": "crop_flip"}
-    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
 
 
 @pytest.mark.parametrize("n", [3, 50])
