@@ -1,4 +1,4 @@
-"""The path of ImageNet: made JPEGs from a folder to figures, cut off once; and ViT-B/16 itself."""
+"""The path of ImageNet: made JPEGs from a folder to figures; and ViT-B/16 itself."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from lib.vision.variants import Variant
 from lib.vision.vit import training_cost
 from tests.pipeline.project import ROOT
 from tests.stages.made import files
-from tests.vision.train_made import Unread, files_of
+from tests.vision.train_made import Unread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -82,21 +82,11 @@ def pipeline(stage, tmp_path):
     return run
 
 
-def test_a_folder_of_jpegs_becomes_figures_by_a_training_that_was_cut_off(
-    pipeline, fast, updates, hasty, tmp_path, monkeypatch
-):
-    here = {name: tmp_path / name for name in ("images", "runs", "whole", "figures", "metrics")}
+def test_a_folder_of_jpegs_becomes_figures(pipeline, fast, tmp_path):
+    here = {name: tmp_path / name for name in ("images", "runs", "figures", "metrics")}
     spectra, truncate, prune = (tmp_path / f"{name}.parquet" for name in ("s", "t", "p"))
-    training = ("vision.train", "vision.imagenet.train", tmp_path / "controls.tsv", here["images"])
-    updates.allowed = 11  # in the second epoch
-    with pytest.raises(KeyboardInterrupt):
-        pipeline(*training, here["runs"])
-    updates.allowed = 100
-    pipeline(*training, here["runs"])
-    assert updates.made < 2 * 16
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "another scratch"))
-    pipeline(*training, here["whole"])
-    assert files_of(here["runs"]) == files_of(here["whole"])
+    training = ("vision.imagenet.train", tmp_path / "controls.tsv", here["images"], here["runs"])
+    pipeline("vision.train", *training)
     pipeline("spectra", here["runs"], spectra)
     sections = ("vision.imagenet.cut", "vision.cut", "vision.imagenet.train.device")
     pipeline("vision.cut", *sections, here["images"], here["runs"], truncate, prune)
