@@ -27,7 +27,6 @@ from lib.files.tables import read_table, write_table
 
 FORMAT = "transformer dynamics run 1"
 AXES = ("seed", "layer", "head", "row", "col")
-FIRST_SNAPSHOT = "snapshot-0000.safetensors"
 Weights = Mapping[str, Any]  # torch's tensors by name; only who reads or writes them loads torch
 FILES = ("snapshot-*.safetensors", "steps.parquet", "SHA256SUMS")  # all that a run holds
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # it takes a second or two to load, and what draws or judges 
 M_TRIM_THRESHOLD = -1
 M_TOP_PAD = -2
 M_MMAP_THRESHOLD = -3
+KEPT = 1 << 30
 
 
 def _named(device: str) -> str:
@@ -48,8 +49,8 @@ def use_threads(n_threads: int) -> None:
     threadpool_limits(n_threads)
 
 
-def keep_freed_memory(n_bytes: int = 1 << 30) -> bool:
-    """Keep up to `n_bytes` of freed memory for later use; False, and nothing done, where the C
+def keep_freed_memory() -> bool:
+    """Keep up to `KEPT` bytes of freed memory for later use; False, and nothing done, where the C
     library is not glibc.
 
     Else glibc gives large blocks back, every use of a new one faults, and a training whose
@@ -60,7 +61,7 @@ def keep_freed_memory(n_bytes: int = 1 << 30) -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    options = {M_MMAP_THRESHOLD: n_bytes, M_TRIM_THRESHOLD: n_bytes, M_TOP_PAD: n_bytes >> 4}
+    options = {M_MMAP_THRESHOLD: KEPT, M_TRIM_THRESHOLD: KEPT, M_TOP_PAD: KEPT >> 4}
     return all(mallopt(option, value) == 1 for option, value in options.items())
 
 
@@ -107,14 +108,12 @@ def _why_no_gpu() -> str:
     return "a machine on which torch sees no GPU"
 
 
-def generator(
-    seed: int, *purpose: str | int, device: "str | torch.device" = "cpu"
-) -> "torch.Generator":
+def generator(seed: int, *purpose: str | int) -> "torch.Generator":
     """A generator of its own for each named purpose of a seed, e.g. `generator(0, "epoch", 3)`."""
     import torch
 
     digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
 def matmul_rate(device: "torch.device", dtype: "torch.dtype", size: int) -> float:

@@ -112,13 +112,13 @@ def stiff_flow(
         yield Step(before, solver.t, state, solver.y.copy(), solver.dense_output())
 
 
-def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int = 60) -> float:
+def first_crossing(step: Step, value: Callable[[Vector], float]) -> float:
     """The time within the step at which `value` of the path becomes positive, by bisection: it is
     so at the end.
     """
     low = step.before
     high = step.time
-    for _ in range(n_halvings):
+    for _ in range(60):  # halvings, down to the last digit of a time
         middle = (low + high) / 2
         low, high = (low, middle) if value(step.path(middle)) > 0 else (middle, high)
     return high

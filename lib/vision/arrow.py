@@ -16,7 +16,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Int64
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from lib.files.files import InputError, atomic, sha256, write_files
 from lib.files.params import Count, Interval, Name, Positive
@@ -27,6 +27,7 @@ PARTS = ("train", "test")
 SCHEMA = pa.schema([("image", pa.binary()), ("label", pa.int32()), ("name", pa.string())])
 BATCH_ROWS = 64
 MOST_BYTES = 1 << 25  # of an image: a column of a record batch holds less than 2 GiB
+OF_CHANNELS = Field(min_length=3, max_length=3)
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
@@ -56,25 +57,15 @@ class Manifest:
     classes: list[str]
     files: dict[str, list[Shard]]
     skipped: list[str]
-    mean: list[float]
-    deviation: list[Positive]
+    mean: Annotated[list[float], OF_CHANNELS]
+    deviation: Annotated[list[Positive], OF_CHANNELS]
     size: Count
     centre: Annotated[float, Interval("(0, 1]")]
 
     def __post_init__(self) -> None:
-        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
-            raise ValueError(
-                f"classes: wanted two distinct names or more, got {self.classes!s:.80}"
-            )
         if sorted(self.files) != sorted(PARTS) or not all(self.files.values()):
             got = {part: len(shards) for part, shards in self.files.items()}
             raise ValueError(f"files: wanted one or more of train and of test, got {got}")
-        names = [shard.name for shards in self.files.values() for shard in shards]
-        if len(set(names)) < len(names):
-            raise ValueError(f"files: wanted distinct names, got {names!s:.80}")
-        for name, numbers in (("mean", self.mean), ("deviation", self.deviation)):
-            if len(numbers) != 3:
-                raise ValueError(f"{name}: wanted a number for each of 3 channels, got {numbers}")
 
     def n_images(self, part: str) -> int:
         """The number of images of "train" or "test"."""
@@ -138,20 +129,21 @@ def _batches(rows: Iterable[tuple[bytes, int, str]]) -> Iterator[list[tuple[byte
 
 def described(path: Path) -> Shard:
     """An Arrow file as the manifest lists it."""
-    return Shard(path.name, len(open_shards([path])), sha256(path))
+    return Shard(path.name, len(Shards([path])), sha256(path))
 
 
 class Shards:
     """The images of several Arrow files, one after another.
 
     A file is mapped when a row of it is first asked for, in each process anew: what is handed to
-    another process is paths and numbers of rows.
+    another process is paths and numbers of rows. Raises `InputError` where a file is missing,
+    broken, or none of `write_shard`.
     """
 
-    def __init__(self, paths: Sequence[Path], rows: Sequence[int]):
+    def __init__(self, paths: Sequence[Path]):
         self.paths = list(paths)
-        self.rows = list(rows)
-        self._starts = np.cumsum([0, *rows])
+        self.rows = [_Mapped(path).n_rows for path in paths]
+        self._starts = np.cumsum([0, *self.rows])
         self._open: dict[int, _Mapped] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -162,8 +154,6 @@ class Shards:
 
     def row(self, index: int) -> tuple[bytes, int, str]:
         """An image, its label and its name; raises `InputError` where its file is broken."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"row: wanted a number in 0..{len(self) - 1}, got {index}")
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
         within = index - int(self._starts[shard])
         if shard not in self._open:
@@ -176,18 +166,10 @@ class Shards:
         return np.concatenate(found).astype(np.int64)
 
 
-def open_shards(paths: Sequence[Path]) -> Shards:
-    """Open Arrow files as one sequence of images.
-
-    Raises `InputError` where one is missing, broken, or no file of `write_shard`.
-    """
-    return Shards(paths, [_Mapped(path).n_rows for path in paths])
-
-
 def open_part(folder: Path, manifest: Manifest, part: str) -> Shards:
     """Open the images of "train" or "test"; raises `InputError` where they are not as listed."""
     shards = manifest.files[part]
-    found = open_shards([folder / shard.name for shard in shards])
+    found = Shards([folder / shard.name for shard in shards])
     for shard, rows in zip(shards, found.rows, strict=True):
         if rows != shard.rows:
             raise InputError(f"{folder / shard.name}: wanted {shard.rows} images, got {rows}")

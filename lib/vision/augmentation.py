@@ -9,13 +9,15 @@ Pillow's order: each device gives the same bits.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Int, Shaped, UInt8
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
-MAX_MAGNITUDE, MAX_OPERATIONS = 30, 14
+from lib.files.params import Interval
+
+MAX_MAGNITUDE = 30
 CROPPED = 4096  # images cropped together: they stay in the processor's cache
 CHUNK = (
     2**22
@@ -30,14 +32,8 @@ class RandAugment:
     of 30.
     """
 
-    n_operations: int
-    magnitude: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.n_operations <= MAX_OPERATIONS:
-            raise ValueError(f"n_operations: wanted 0..{MAX_OPERATIONS}, got {self.n_operations}")
-        if not 0 <= self.magnitude <= MAX_MAGNITUDE:
-            raise ValueError(f"magnitude: wanted 0..{MAX_MAGNITUDE}, got {self.magnitude}")
+    n_operations: Annotated[int, Interval("[0, 14]")]
+    magnitude: Annotated[int, Interval("[0, 30]")]
 
 
 @dataclass(frozen=True)
@@ -97,9 +93,7 @@ def crop_and_flip(
     return torch.cat(changed) if changed else images.clone()
 
 
-def randaugment(
-    images: Shaped[Tensor, "n channel height width"], how: RandAugment, generator: torch.Generator
-) -> Pictures:
+def randaugment(images: Pictures, how: RandAugment, generator: torch.Generator) -> Pictures:
     """Each image changed by operations in turn, each drawn uniformly from 14, of one strength.
 
     Source: Cubuk, Zoph, Shlens & Le, "RandAugment" (2020). The paper leaves ranges and signs to its
@@ -108,10 +102,6 @@ def randaugment(
     operation and sign come from one draw for all images at once, so a seed gives other images than
     torchvision's; the sign of a geometric operation, fair either way, is Pillow's.
     """
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(
-            f"wanted uint8 images [n, 3, height, width], got {images.dtype} {list(images.shape)}"
-        )
     result = images.clone()
     # one number for (operation, sign): the images of one number are changed together
     signed = [
@@ -142,17 +132,19 @@ def operations(
     across, down = (150 * size * magnitude // (331 * MAX_MAGNITUDE) for size in (width, height))
     bits = 8 - round(4 * share)
     threshold = 255 - 8.5 * magnitude
+    slopes = (0.3 * share, -0.3 * share)
+    factors = (1 + 0.9 * share, 1 - 0.9 * share)
     return [
         (identity, (0, 0)),
-        (shear_x, (0.3 * share, -0.3 * share)),
-        (shear_y, (0.3 * share, -0.3 * share)),
+        (shear_x, slopes),
+        (shear_y, slopes),
         (translate_x, (across, -across)),
         (translate_y, (down, -down)),
         (rotate, (30 * share, -30 * share)),
-        (brightness, (1 + 0.9 * share, 1 - 0.9 * share)),
-        (colour, (1 + 0.9 * share, 1 - 0.9 * share)),
-        (contrast, (1 + 0.9 * share, 1 - 0.9 * share)),
-        (sharpness, (1 + 0.9 * share, 1 - 0.9 * share)),
+        (brightness, factors),
+        (colour, factors),
+        (contrast, factors),
+        (sharpness, factors),
         (posterize, (bits, bits)),
         (solarize, (threshold, threshold)),
         (autocontrast, (0, 0)),

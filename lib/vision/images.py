@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lib.vision.augmentation import Augmentation, augmented
 from lib.vision.parts import Block
+from lib.vision.pictures import channel_counts, channel_moments
 
 SCORED = 1000  # test images that are scored together
 Batches = Iterator[tuple[UInt8[Tensor, "batch channel height width"], Int[Tensor, " batch"]]]
@@ -32,32 +33,16 @@ class Images:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> "Images":
-        """Build from named tensors; raises `ValueError` where one is missing or its shape is
-        off.
+        """Build from named tensors, as a generate stage wrote them.
+
+        Raises `ValueError` where one is missing, or a part has no image.
         """
         names = [field.name for field in fields(cls)]
         if sorted(tensors) != sorted(names):
             raise ValueError(f"wanted a data set with {sorted(names)}, got {sorted(tensors)}")
         for part in ("train", "test"):
-            pictures, labels = tensors[f"{part}_images"], tensors[f"{part}_labels"]
-            fits = (
-                pictures.dtype == torch.uint8 and labels.dtype == torch.int64 and pictures.ndim == 4
-            )
-            if (
-                not fits
-                or labels.shape != pictures.shape[:1]
-                or pictures.shape[1:] != tensors["train_images"].shape[1:]
-            ):
-                raise ValueError(
-                    f"{part}: wanted uint8 images [n, channel, height, width], in both parts "
-                    "alike, and n int64 "
-                    f"labels, got {pictures.dtype} {list(pictures.shape)} and {labels.dtype} "
-                    f"{list(labels.shape)}"
-                )
-            if len(labels) == 0 or labels.min() < 0:
-                raise ValueError(
-                    f"{part}: wanted one label or more, from 0 up, got {labels.unique().tolist()}"
-                )
+            if not len(tensors[f"{part}_images"]):
+                raise ValueError(f"{part}: wanted one image or more, got none")
         return cls(**tensors)
 
     @property
@@ -125,14 +110,8 @@ def channel_statistics(
     """Mean and standard deviation of each channel over all pixels of all images, exact, in
     float32.
     """
-    n_channels = images.shape[1]
-    counts = torch.stack(
-        [torch.bincount(images[:, c].flatten().long(), minlength=256) for c in range(n_channels)]
-    ).double()
-    values = torch.arange(256, dtype=torch.float64, device=images.device)
-    mean = counts @ values / counts.sum(1)
-    variance = counts @ values.square() / counts.sum(1) - mean.square()
-    return mean.float(), variance.clamp_min(1e-12).sqrt().float()
+    mean, deviation = channel_moments(channel_counts(images.numpy()))
+    return torch.from_numpy(mean), torch.from_numpy(deviation)
 
 
 def standardise(
@@ -166,12 +145,20 @@ def batches(
     it; so batch t is the same whether the training came there in one go or was resumed. Everything
     stays on the device of `images`.
     """
-    per_epoch = len(labels) // batch_size
-    if per_epoch == 0:
-        raise ValueError(f"batch_size: wanted at most the {len(labels)} samples, got {batch_size}")
-    for epoch in range(start // per_epoch, 2**62):
-        order = torch.randperm(len(labels), generator=generator("order", epoch)).to(images.device)
-        skipped = max(0, start - epoch * per_epoch)
+    for epoch, order in shuffled(len(labels), batch_size, generator, start):
         epoch_images = augment(images, epoch)
-        for index in order[: per_epoch * batch_size].view(per_epoch, batch_size)[skipped:]:
+        for index in order.to(images.device):
             yield epoch_images.index_select(0, index), labels[index]
+
+
+def shuffled(
+    n: int, batch_size: int, generator: Callable[[str, int], torch.Generator], start: int
+) -> Iterator[tuple[int, Int[Tensor, "step batch"]]]:
+    """Each epoch from step `start` on, without end, and which of n images its batches have."""
+    per_epoch = n // batch_size
+    if per_epoch == 0:
+        raise ValueError(f"batch_size: wanted at most the {n} samples, got {batch_size}")
+    for epoch in range(start // per_epoch, 2**62):
+        order = torch.randperm(n, generator=generator("order", epoch))
+        skipped = max(0, start - epoch * per_epoch)
+        yield epoch, order[: per_epoch * batch_size].view(per_epoch, batch_size)[skipped:]

@@ -91,12 +91,7 @@ def derived(tables: Tables) -> dict[str, pd.DataFrame]:
     tables = {name: plain_typed(tables[name]) for name in ("training", "ranks")}
     updates = mean_ranks(tables["ranks"]).loc[PRODUCTS].xs("update", level="of").unstack("step")
     growth = growth_through_training(updates.columns.to_numpy(float), updates.to_numpy())
-    losses = (
-        tables["training"]
-        .set_index(["control", "init_scale", "seed", "step"])["train_loss"]
-        .unstack("step")
-        .T
-    )
+    losses = train_losses(tables["training"]).T
     rows = []
     ranks_of = updates.T
     permuted = updates[updates.index.get_level_values("control") == PERMUTED]
@@ -153,6 +148,12 @@ def mean_ranks(ranks: pd.DataFrame) -> pd.Series:
     ].mean()
 
 
+def train_losses(training: pd.DataFrame) -> pd.DataFrame:
+    """The training loss of every control, init scale and seed at every step."""
+    keys = ["control", "init_scale", "seed", "step"]
+    return training.set_index(keys)["train_loss"].unstack("step")
+
+
 def finals(training: pd.DataFrame) -> Measures:
     """The final training loss and test accuracy, plain and of every control."""
     final = training[training["step"] == training["step"].max()].set_index(["init_scale", "seed"])
@@ -207,12 +208,7 @@ def growth_with_init_scale(tables: Tables) -> Measures:
     means = mean_ranks(tables["ranks"]).xs("update", level="of")
     found = {}
     last = means.index.get_level_values("step").max()
-    losses = (
-        tables["training"]
-        .set_index(["control", "init_scale", "seed", "step"])["train_loss"]
-        .unstack("step")
-        .loc["none"]
-    )
+    losses = train_losses(tables["training"]).loc["none"]
     for matrix in PRODUCTS:
         letters = matrix[2:]
         plain = means.loc[matrix, "none"].unstack("step")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from struct import error as struct_error
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float32, Int64, UInt8
 from PIL import Image, ImageOps
 
 from lib.files.files import InputError
@@ -88,3 +88,22 @@ def centre_square(data: bytes, size: int, centre: float, name: str) -> Pixels:
         return (left, top, left + side, top + side)
 
     return np.array(decoded(data, size, box, name))
+
+
+def channel_counts(
+    images: UInt8[np.ndarray, "n channel height width"],
+) -> Int64[np.ndarray, "channel 256"]:
+    """How often each channel has each value."""
+    channels = (images[:, c].ravel() for c in range(images.shape[1]))
+    return np.stack([np.bincount(values, minlength=256) for values in channels])
+
+
+def channel_moments(
+    counts: Int64[np.ndarray, "channel 256"],
+) -> tuple[Float32[np.ndarray, " channel"], Float32[np.ndarray, " channel"]]:
+    """Mean and standard deviation of each channel, exact but for the rounding to float32."""
+    values = np.arange(256)
+    mean = counts @ values / counts.sum(1)
+    variance = counts @ values**2 / counts.sum(1) - mean**2
+    deviation = np.sqrt(np.maximum(variance, 1e-12))
+    return mean.astype(np.float32), deviation.astype(np.float32)

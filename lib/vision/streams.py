@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from lib.files.files import InputError
 from lib.training.devices import keep_freed_memory
 from lib.vision.arrow import Manifest, Shards, open_part
+from lib.vision.images import shuffled
 from lib.vision.pictures import Box, Pixels, centre_square, decoded
 from lib.work.errors import StoppedError
 from lib.work.signals import end_worker_with_parent
@@ -79,13 +80,8 @@ def places(n: int, batch_size: int, draw: Draw, start: int = 0) -> Iterator[list
     The order is that of `lib.vision.images.batches`: each epoch is shuffled anew by
     `draw("order", epoch)`, the incomplete batch left out.
     """
-    per_epoch = n // batch_size
-    if per_epoch == 0:
-        raise ValueError(f"batch_size: wanted at most the {n} samples, got {batch_size}")
-    for epoch in range(start // per_epoch, 2**62):
-        order = torch.randperm(n, generator=draw("order", epoch))
-        skipped = max(0, start - epoch * per_epoch)
-        for index in order[: per_epoch * batch_size].view(per_epoch, batch_size)[skipped:]:
+    for epoch, order in shuffled(n, batch_size, draw, start):
+        for index in order:
             yield [(epoch, i) for i in index.tolist()]
 
 

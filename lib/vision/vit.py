@@ -182,17 +182,11 @@ def score(
     weights: Weights,
     images: Float[Tensor, "n channel height width"],
     labels: Int[Tensor, " n"],
-    precision: Precision = "float32",
     batch_size: int = 1000,
-    *,
-    fused: bool = True,
 ) -> dict[str, Float[Tensor, ""]]:
-    """Mean cross entropy and accuracy on standardised images, in float64, of logits as in training.
-
-    Tensors on the images' device: who reads them waits for it.
-    """
+    """As `score_batches`, on standardised images."""
     batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
-    return score_batches(weights, batches, precision, fused=fused)
+    return score_batches(weights, batches)
 
 
 @torch.no_grad()
@@ -203,7 +197,10 @@ def score_batches(
     *,
     fused: bool = True,
 ) -> dict[str, Float[Tensor, ""]]:
-    """As `score`, over batches of standardised images and labels."""
+    """Mean cross entropy and accuracy on standardised images, in float64, of logits as in training.
+
+    Tensors on the images' device: who reads them waits for it.
+    """
     device = weights["patch"].device
     loss, right = torch.zeros(2, dtype=torch.float64, device=device)
     n = 0

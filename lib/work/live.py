@@ -8,9 +8,9 @@ stage, nothing is written.
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 
@@ -28,46 +28,36 @@ class Curves:
         root = os.environ.get("DVC_ROOT")
         if root:
             folder = Path(root, "dvclive", os.environ.get("DVC_EXP_NAME", "workspace"), self.name)
-            try:
+            with self._warned():
                 from dvclive.live import Live
 
                 self._live = Live(str(folder), save_dvc_exp=False, dvcyaml=False)
-            except ModuleNotFoundError as error:
-                if (error.name or "").split(".")[0] != "dvclive":
-                    self._fails(error)
-            except Exception as error:
-                self._fails(error)
         return self
 
     def log(self, row: Mapping[str, float]) -> None:
         """Add a row: a step, and the numbers there."""
         if self._live is None:
             return
-        try:
+        with self._warned():
             self._live.step = int(row["step"])
             for name, value in row.items():
                 if name != "step":
                     self._live.log_metric(name, value)
             self._live.next_step()
-        except Exception as error:
-            self._fails(error)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            try:
+            # trainings that end at the same time remove the same signal to the editor
+            with self._warned(), suppress(FileNotFoundError):
                 self._live.end()
-            except FileNotFoundError:
-                pass  # trainings that end at the same time remove the same signal to the editor
-            except Exception as error:
-                self._fails(error)
 
-    def _fails(self, error: Exception) -> None:
-        warnings.warn(
-            f"no more live curves of {self.name}: {type(error).__name__}: {error}", stacklevel=3
-        )
-        self._live = None
+    @contextmanager
+    def _warned(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._live = None
+            module = error.name if isinstance(error, ModuleNotFoundError) else None
+            if (module or "").split(".")[0] != "dvclive":  # which need not be installed
+                said = f"no more live curves of {self.name}: {type(error).__name__}: {error}"
+                warnings.warn(said, stacklevel=3)

@@ -31,7 +31,7 @@ from lib.vision.arrow import (
 from lib.vision.cifar import read_cifar
 from lib.vision.digits import read_digits
 from lib.vision.folders import COLUMNS, read_file, split
-from lib.vision.pictures import Pixels, centre_square
+from lib.vision.pictures import Pixels, centre_square, channel_counts, channel_moments
 from lib.vision.sources import Cifar, Digits, OwnImages, given_folder, read_source
 from lib.work.cells import Cell, key_of
 from lib.work.command import OutFolder, run
@@ -95,26 +95,37 @@ def own_pixels(
 def squares(source: OwnImages, files: pd.DataFrame) -> Squares:
     """The middle squares of some files."""
     images, labels, broken = [], [], []
-    for name, digest, label in zip(files["name"], files["sha256"], files["label"], strict=True):
-        _, pixels = opened(source, name, digest)
-        if pixels is None:
-            broken.append(name)
-        else:
-            images.append(pixels.transpose(2, 0, 1))
-            labels.append(label)
+    for image in whole(source, files, broken):
+        images.append(image.square.transpose(2, 0, 1))
+        labels.append(image.label)
     shape = (len(images), 3, source.size, source.size)
     return Squares(np.array(images, np.uint8).reshape(shape), np.array(labels, np.int64), broken)
 
 
-def opened(source: OwnImages, name: str, digest: str) -> tuple[bytes, Pixels | None]:
-    """The bytes of a file and its middle square; None where it is broken and may be left out."""
-    data = read_file(given_folder(source.source_folder), name, digest)
-    try:
-        return data, centre_square(data, source.size, source.centre, name)
-    except InputError as error:
-        if source.broken == "skip":
-            return data, None
-        raise InputError(f"{error} (`broken: skip` leaves it out)") from error
+class Whole(NamedTuple):
+    """An image file that is whole: its bytes, and its middle square."""
+
+    name: str
+    label: int
+    data: bytes
+    square: Pixels
+
+
+def whole(source: OwnImages, files: pd.DataFrame, broken: list[str]) -> Iterator[Whole]:
+    """The files that are whole; the names of others are added to `broken`, where they may be left
+    out.
+    """
+    root = given_folder(source.source_folder)
+    for name, digest, label in zip(files["name"], files["sha256"], files["label"], strict=True):
+        data = read_file(root, name, digest)
+        try:
+            square = centre_square(data, source.size, source.centre, name)
+        except InputError as error:
+            if source.broken == "refuse":
+                raise InputError(f"{error} (`broken: skip` leaves it out)") from error
+            broken.append(name)
+        else:
+            yield Whole(name, label, data, square)
 
 
 def say_broken(names: Sequence[str]) -> None:
@@ -173,17 +184,9 @@ def kept_shard(source: OwnImages, path: Path, files: pd.DataFrame) -> dict[str, 
         record = read_json(beside)
         if record["shard"]["sha256"] == sha256(path):
             return record
-    broken = []
-
-    def rows() -> Iterator[tuple[bytes, int, str]]:
-        for name, digest, label in zip(files["name"], files["sha256"], files["label"], strict=True):
-            data, pixels = opened(source, name, digest)
-            if pixels is None:
-                broken.append(name)
-            else:
-                yield data, label, name
-
-    write_shard(path, rows())
+    broken: list[str] = []
+    images = whole(source, files, broken)
+    write_shard(path, ((image.data, image.label, image.name) for image in images))
     record = {"shard": asdict(described(path)), "broken": broken}
     write_json(record, beside)
     return record
@@ -198,19 +201,13 @@ def statistics_of(source: OwnImages, files: pd.DataFrame, section: str) -> dict[
     chosen = files.iloc[places]
     jobs = [(source, chosen[i : i + TOGETHER]) for i in range(0, len(chosen), TOGETHER)]
     found = spread(histograms, jobs, label=f"{section}, channels", unit="part")
-    counts = np.sum(list(found), axis=0)
-    values = np.arange(256)
-    mean = counts @ values / counts.sum(1)
-    variance = counts @ values**2 / counts.sum(1) - mean**2
-    deviation = np.sqrt(np.maximum(variance, 1e-12))
-    numbers = {"mean": mean, "deviation": deviation}
-    return {name: of.astype(np.float32).tolist() for name, of in numbers.items()}
+    mean, deviation = channel_moments(np.sum(list(found), axis=0))
+    return {"mean": mean.tolist(), "deviation": deviation.tolist()}
 
 
 def histograms(source: OwnImages, files: pd.DataFrame) -> Int64[np.ndarray, "3 256"]:
     """How often each channel has each value in the middle squares of some files."""
-    images = squares(source, files).images
-    return np.stack([np.bincount(images[:, c].ravel(), minlength=256) for c in range(3)])
+    return channel_counts(squares(source, files).images)
 
 
 if __name__ == "__main__":

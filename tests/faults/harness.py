@@ -1,10 +1,4 @@
-"""Disturb a stage while it works, run it again, and compare with a run that nobody disturbed.
-
-A family's own case is one call, with what shows that the work has begun:
-
-    kill_and_repeat(tiny_pipeline.folder, tmp_path / "project", stage,
-    scratch_holds("vision/*/*.safetensors"))
-"""
+"""Disturb a stage while it works, run it again, and compare with a run that nobody disturbed."""
 
 import os
 import re
@@ -14,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import psutil
@@ -58,12 +51,7 @@ class Reproduction:
     def __enter__(self) -> "Reproduction":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self.processes():
             process.kill()
         self.dvc.wait()
@@ -77,7 +65,7 @@ class Reproduction:
         return [
             process
             for process in psutil.process_iter()
-            if _session(process) == self.dvc.pid and _alive(process)
+            if _session(process) == self.dvc.pid and alive(process.pid)
         ]
 
     def find(self, what: Victim) -> list[psutil.Process]:
@@ -117,10 +105,7 @@ class Reproduction:
 
     def ended(self) -> str:
         """What was said in all, once DVC and all that it started have ended."""
-        end = time.monotonic() + LONGEST
-        while alive := self.processes():
-            assert time.monotonic() < end, f"alive: {[process.cmdline() for process in alive]}"
-            time.sleep(0.05)
+        assert until(lambda: not self.processes(), LONGEST), list(map(_command, self.processes()))
         self.dvc.wait()
         return self.said
 
@@ -132,11 +117,19 @@ def _session(process: psutil.Process) -> int | None:
         return None
 
 
-def _alive(process: psutil.Process) -> bool:
+def alive(pid: int) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def until(true: Callable[[], object], seconds: float) -> bool:
+    """Whether it became true in that time."""
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(true())
 
 
 def _command(process: psutil.Process | None) -> list[str]:
@@ -214,24 +207,3 @@ def repeat(project: Path, undisturbed: Path, stage: Stage, **variables: str) -> 
         assert again.dvc.returncode == 0, said
     assert_same(project, undisturbed, stage)
     return said
-
-
-def kill_and_repeat(
-    undisturbed: Path,
-    folder: Path,
-    stage: Stage,
-    begun: Begun,
-    victim: Victim = "stage",
-    **variables: str,
-) -> tuple[str, str]:
-    """Kill a process while a stage works, wait for the others to end, and `repeat`; what both runs
-    said.
-    """
-    project = not_yet_run(undisturbed, folder, stage)
-    with Reproduction(project, stage, **variables) as first:
-        first.until(begun)
-        first.kill(victim)
-        said = first.ended()
-        assert first.dvc.returncode != 0, said
-    assert stage.name not in recorded(project)["stages"]
-    return said, repeat(project, undisturbed, stage, **variables)

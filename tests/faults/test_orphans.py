@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from lib.work import signals
+from tests.faults.harness import alive, until
 from tests.pipeline.project import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -56,21 +56,6 @@ def start(
         start_new_session=True,
     )
     return parent, int(parent.stdout.readline())
-
-
-def until(true, seconds: float) -> bool:
-    """Whether it became true in that time."""
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.02)
-    return true()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
 
 
 @contextmanager

@@ -5,12 +5,12 @@ number of them goes on to the same bytes.
 import json
 import os
 import re
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.faults.harness import alive, until
 from tests.pipeline.project import PYTHON, ROOT, contents, environment
 from tests.vision.train_made import IMAGE_SHAPE, N_CLASSES, ONE, SECTION, TABLE
 from tests.vision.vit_made import make_images
@@ -53,21 +53,8 @@ def train(folder: Path, n_ranks: int) -> dict[str, bytes]:
 
 def processes(folder: Path) -> list[psutil.Process]:
     """All that are alive and work there, by their number."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.cwd() == str(folder):
-                found.append(process)
-        except psutil.Error:
-            pass
-    return found
-
-
-def until(true, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.01)
-    return true()
+    found = psutil.process_iter(["pid", "cwd"])
+    return [one for one in found if one.info["cwd"] == str(folder) and alive(one.pid)]
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from ruamel.yaml import YAML
-from safetensors.torch import save_file
 
 from lib.files.files import InputError
-from lib.work import command
 from tests.pipeline.project import PYTHON, duplicate, dvc, run
 from tools import repro, unlock
 
@@ -111,15 +108,6 @@ def test_nothing_is_set_aside_while_dvc_works_there(project, tmp_path):
         other.kill()
     unlock.main(project)
     assert not (project / ".dvc" / "tmp" / "rwlock").exists()
-
-
-def test_what_a_training_keeps_in_scratch_is_no_data_set_to_be_verified(project, monkeypatch):
-    """After `make repro` a project holds finished trainings, which carry no digest."""
-    kept = project / ".dvc" / "tmp" / "scratch" / "any" / "done.safetensors"
-    kept.parent.mkdir(parents=True)
-    save_file({"W": torch.zeros(2)}, kept)
-    monkeypatch.setattr(sys, "argv", ["unlock", "--project", str(project)])
-    command.run(unlock.main)
 
 
 def test_make_repro_sets_aside_first(monkeypatch):

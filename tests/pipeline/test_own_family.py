@@ -11,10 +11,11 @@ from ruamel.yaml import YAML
 from tests.pipeline.project import PYTHON, ROOT, append, checkout, dvc, git, run, stages
 
 PAGE = ROOT / "docs" / "add_a_family.md"
-BLOCK = re.compile(r"^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TEXT = PAGE.read_text(encoding="utf-8")
+FILES = dict(re.findall(r"(?ms)^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", TEXT))
 SHARED = "  # what all families share\n"
 # What the family adds to the commands of claims and report, and to their deps.
-READ = dict(re.findall(r"^\| `(claims|report)` \| `([^`]+)` \|$", PAGE.read_text(), re.MULTILINE))
+READ = dict(re.findall(r"(?m)^\| `(claims|report)` \| `([^`]+)` \|$", TEXT))
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def project(tmp_path_factory) -> Path:
     if (ROOT / "stages" / "deep_linear").exists():
         pytest.skip("the project has the page's family already")
     folder = checkout(tmp_path_factory.mktemp("family") / "project")
-    for name, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+    for name, text in FILES.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         if name == "dvc.yaml":
@@ -55,24 +56,17 @@ def test_its_stages_depend_on_what_they_import(project):
 
 
 def test_its_code_is_as_the_linter_wants_it(project):
-    files = [
-        name for name, _ in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if name.endswith(".py")
-    ]
+    files = [name for name in FILES if name.endswith(".py")]
     assert len(files) == 4
     run(PYTHON, "-m", "ruff", "check", *files, at=project)
     run(PYTHON, "-m", "ruff", "format", "--check", *files, at=project)
 
 
 def test_its_params_are_as_dvc_writes_them():
-    [text] = [
-        text
-        for name, text in BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-        if name == "params.yaml"
-    ]
     written = io.StringIO()
     yaml = YAML()
-    yaml.dump(yaml.load(text), written)
-    assert written.getvalue() == text
+    yaml.dump(yaml.load(FILES["params.yaml"]), written)
+    assert written.getvalue() == FILES["params.yaml"]
 
 
 @pytest.mark.slow

@@ -4,15 +4,11 @@ extra `docs`.
 
 import os
 import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
 from tests.pipeline.browser import CHROMIUM, needs_browser
-from tests.pipeline.project import PYTHON, ROOT, run
+from tests.pipeline.project import PYTHON, ROOT, run, served
 from tools.site import PAGES, listed, on_page_content, packages
 
 SHOWN = ("index.html", "docs/gradual_rank.html", "docs/claims.html", "api/matrices/ranks.html")
@@ -79,8 +75,5 @@ def site(tmp_path_factory):
     pytest.importorskip("mkdocs")
     folder = tmp_path_factory.mktemp("site")
     run(PYTHON, "-m", "tools.site", str(folder), at=ROOT, PYTHONPATH=os.pathsep.join(sys.path))
-    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=Path(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with served(folder) as address:
+        yield address

@@ -36,9 +36,3 @@ def test_the_chunk_changes_no_bit(monkeypatch):
     monkeypatch.setattr(lib.vision.augmentation, "CHUNK", 3 * 8 * 8 * 4)
     parts = randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(0))
     assert torch.equal(parts, whole)
-
-
-def test_other_than_colour_images_are_refused():
-    grey = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
-    with pytest.raises(ValueError, match=r"wanted uint8 images \[n, 3, height, width\], got"):
-        randaugment(grey, RandAugment(2, 9), torch.Generator())

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib.files.files import InputError
-from lib.vision.folders import COLUMNS, described, list_images, read_file, split
+from lib.vision.folders import COLUMNS, list_images, split
 
 
 def write(folder, *names):
@@ -76,16 +76,6 @@ def test_a_link_that_leaves_the_folder_is_refused(tmp_path, what):
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match="source_folder: wanted a folder of class folders, got"):
         list_images(tmp_path / "images")
-
-
-def test_a_file_that_changed_after_it_was_described_is_refused(tmp_path):
-    write(tmp_path, "a/1.jpg", "b/1.jpg")
-    [first, _] = described(tmp_path, list_images(tmp_path)).to_dict("records")
-    assert first["bytes"] == len(read_file(tmp_path, first["name"], first["sha256"])) == 7
-    write(tmp_path, "a/1.jpg")
-    (tmp_path / "a/1.jpg").write_bytes(b"another")
-    with pytest.raises(InputError, match=r"a/1.jpg: wanted the image that was fetched, got a"):
-        read_file(tmp_path, first["name"], first["sha256"])
 
 
 def test_a_share_of_every_class_is_drawn_to_be_tested(tmp_path):

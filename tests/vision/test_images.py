@@ -25,16 +25,7 @@ def tensors():
     ("change", "message"),
     [
         ({"train_labels": None}, r"wanted a data set with \[.*\], got \['test_images'"),
-        (
-            {"train_images": torch.ones(6, 3, 4, 5)},
-            r"train: wanted uint8 images .* got torch.float32 \[6, 3, 4, 5\]",
-        ),
-        (
-            {"test_images": black(2, 3, 5, 5)},
-            r"test: wanted uint8 images .* got torch.uint8 \[2, 3, 5, 5\]",
-        ),
-        ({"train_labels": torch.tensor([0, 1])}, "train: wanted uint8 images .* labels"),
-        ({"test_labels": torch.tensor([0, -1])}, "test: wanted one label or more, from 0 up"),
+        ({"test_images": black(0, 3, 4, 5)}, "test: wanted one image or more, got none"),
     ],
 )
 def test_a_data_set_of_other_tensors_is_refused(tmp_path, change, message):

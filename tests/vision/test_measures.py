@@ -23,10 +23,7 @@ def test_tables_of_single_precision_keep_the_init_scales_that_were_written():
 @pytest.mark.parametrize(
     ("control", "wanted"),
     [
-        ("none", ("", "none")),
         ("learning_rate=0.1,scaled=x", ("", "learning_rate=0.1,scaled=x")),
-        ("optimizer=sgd,learning_rate=0.3", ("_sgd", "none")),
-        (f"{PERMUTED},optimizer=adamw,learning_rate=0.01,weight_decay=0.1", ("_adamw", PERMUTED)),
         (
             f"{PERMUTED},optimizer=muon,learning_rate=0.01,muon_of=heads,scaled=x",
             ("_muon_heads", f"{PERMUTED},scaled=x"),

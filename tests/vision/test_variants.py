@@ -45,10 +45,6 @@ def test_a_name_that_no_case_has_is_refused_with_those_that_there_are(table):
     [
         (Variant(1.0, name="x"), "none"),
         (Variant(1.0, learning_rate=0.30000000000000004), "learning_rate=0.3"),
-        (
-            Variant(1.0, "permuted", scaled="all but patch embedding"),
-            "labels=permuted,scaled=all-but-patch-embedding",
-        ),
     ],
 )
 def test_what_differs_is_named_by_its_field_and_value(variant, said):

@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 
 from lib.work.cells import Checkpoints
 from tests.stages.made import generator, read_run
+from tests.training.test_sgd import by_svd
 from tests.vision.vit_made import (
     LAYOUT,
     SIZES,
@@ -48,9 +49,9 @@ everywhere\t\tpermuted\t\t\t
 
 
 MORE = {  # other optimisers, in a table of their own
-    "optimizer=adamw,weight_decay=0.5": {"optimizer": "adamw", "weight_decay": 0.5},
-    "labels=permuted,optimizer=muon": {"labels": "permuted", "optimizer": "muon"},
-    "optimizer=muon,muon_of=heads": {"optimizer": "muon", "muon_of": "heads"},
+    "adamw": ("optimizer=adamw,weight_decay=0.5", {"optimizer": "adamw", "weight_decay": 0.5}),
+    "muon": ("labels=permuted,optimizer=muon", {"labels": "permuted", "optimizer": "muon"}),
+    "heads": ("optimizer=muon,muon_of=heads", {"optimizer": "muon", "muon_of": "heads"}),
 }
 
 
@@ -122,19 +123,15 @@ def initial(seed, scale, scaled, image_shape):
 def orthogonalised(name, G, muon_of):
     """What Muon makes of the mean of a matrix of every layer: whole, or head by head."""
 
-    def by_svd(G):
-        U, sigma, Vh = np.linalg.svd(G.numpy(), full_matrices=False)
-        sigma = sigma / np.sqrt((sigma**2).sum())
-        for _ in range(5):
-            sigma = 3.4445 * sigma - 4.775 * sigma**3 + 2.0315 * sigma**5
-        return 0.2 * max(G.shape) ** 0.5 * torch.from_numpy((U * sigma) @ Vh)
+    def change(G):
+        return 0.2 * max(G.shape) ** 0.5 * torch.from_numpy(by_svd(G.numpy()))
 
     def of_layer(g):
         if name in ("W_1", "W_2"):
-            return by_svd(g)
+            return change(g)
         if muon_of == "heads":
-            return torch.stack([by_svd(head) for head in g])
-        return torch.stack(by_svd(torch.cat(list(g), 1)).split(g.shape[-1], 1))
+            return torch.stack([change(head) for head in g])
+        return torch.stack(change(torch.cat(list(g), 1)).split(g.shape[-1], 1))
 
     return torch.stack([of_layer(g) for g in G])
 

@@ -143,14 +143,11 @@ def test_bad_input_and_a_full_disk_end_in_one_line(called, error, said):
     assert "\n" not in str(ended.value)
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("a fault"), OSError(errno.ENOENT, "No such file or directory")]
-)
-def test_a_fault_is_not_hidden(called, error):
+def test_a_fault_is_not_hidden(called):
     def main() -> None:
-        raise error
+        raise ValueError("a fault")
 
-    with pytest.raises(type(error), match=re.escape(error.args[-1])):
+    with pytest.raises(ValueError, match="a fault"):
         called(main)
 
 

@@ -234,28 +234,16 @@ def test_a_login_page_does_not_cost_the_part_that_is_there(web, path):
     assert part.read_bytes() == CONTENT[:400_000]
 
 
-def test_a_range_that_is_not_named_is_not_appended(web, path):
+@pytest.mark.parametrize(
+    ("content", "says_ranges", "given"),
+    [(CONTENT, False, "none"), (CONTENT + b"more", True, "bytes 400000-1000003/1000004")],
+)
+def test_a_range_that_is_not_the_rest_is_not_appended(web, path, content, says_ranges, given):
     part = part_with(path, CONTENT[:400_000])
-    with pytest.raises(InputError, match="gives the range none, wanted bytes 400000-"):
-        get(web(says_ranges=False), path=path)
+    said = f"gives the range {given}, wanted bytes 400000-999999"
+    with pytest.raises(InputError, match=said):
+        get(web(content, says_ranges=says_ranges), path=path)
     assert part.read_bytes() == CONTENT[:400_000]
-
-
-def test_a_range_of_a_file_of_another_length_is_not_appended(web, path):
-    part = part_with(path, CONTENT[:400_000])
-    with pytest.raises(
-        InputError,
-        match=r"gives the range bytes 400000-1000003/1000004, wanted bytes 400000-999999",
-    ):
-        get(web(CONTENT + b"more"), path=path)
-    assert part.read_bytes() == CONTENT[:400_000]
-
-
-def test_the_attempts_at_an_address_that_brings_nothing_are_bounded(web, path):
-    site = web(always_cut=0)
-    with pytest.raises(InputError, match=r"\(3 attempts\)"):
-        get(site, path=path)
-    assert len(site.asked) == 3
 
 
 def test_the_attempts_at_an_address_that_always_begins_anew_are_bounded(web, path):

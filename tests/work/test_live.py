@@ -45,14 +45,6 @@ def test_a_row_is_a_line_in_the_file_of_each_of_its_numbers(project):
     )
 
 
-def test_a_training_that_begins_anew_begins_its_curves_anew(project):
-    pytest.importorskip("dvclive", reason="DVCLive is not installed")
-    logged()
-    before = {path: path.read_bytes() for path in written(project)}
-    logged()
-    assert {path: path.read_bytes() for path in written(project)} == before
-
-
 def test_nothing_is_written_without_dvclive(project, monkeypatch):
     for name in ("dvclive", "dvclive.live"):
         monkeypatch.setitem(sys.modules, name, None)

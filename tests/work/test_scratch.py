@@ -28,11 +28,6 @@ def scratch(tmp_path):
         yield scratch
 
 
-def file_of(scratch):
-    (path,) = scratch.folder.glob("*.safetensors")
-    return path
-
-
 def test_what_was_saved_is_loaded_bit_for_bit(scratch, tensors):
     scratch.save(
         "checkpoint-1",
@@ -70,30 +65,19 @@ def test_a_second_save_replaces_the_first(scratch, tensors):
     assert (scratch.names(), sorted(found), note) == (["a"], ["W"], {"step": 2})
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.6, 0.99])
-def test_a_truncated_file_is_skipped_with_a_warning_and_made_again(scratch, tensors, kept):
-    scratch.save("a", tensors, {})
-    data = file_of(scratch).read_bytes()
-    file_of(scratch).write_bytes(data[: int(kept * len(data))])
-    with pytest.warns(
-        UserWarning, match=r"a-[0-9a-f]{24}\.safetensors is cut short or altered; it is skipped"
-    ):
-        assert scratch.load("a") is None
-    assert scratch.names() == []
-    scratch.save("a", tensors, {})
-    assert torch.equal(scratch.load("a")[0]["W"], tensors["W"])
-
-
-def test_a_file_with_a_flipped_bit_is_skipped_with_a_warning(scratch, tensors):
+def test_a_file_with_a_flipped_bit_is_skipped_with_a_warning_and_made_again(scratch, tensors):
     scratch.save("a", tensors, {"step": 1})
-    path = file_of(scratch)
+    [path] = scratch.folder.glob("*.safetensors")
     data = path.read_bytes()
     for position in range(len(data)):
         flipped = bytearray(data)
         flipped[position] ^= 1 << position % 8
         path.write_bytes(flipped)
-        with pytest.warns(UserWarning, match="cut short or altered"):
+        with pytest.warns(UserWarning, match=f"{path} is cut short or altered; it is skipped"):
             assert scratch.load("a") is None
+        assert scratch.names() == []
+    scratch.save("a", tensors, {})
+    assert torch.equal(scratch.load("a")[0]["W"], tensors["W"])
 
 
 def test_the_part_of_a_killed_writer_is_swept_away(tmp_path):

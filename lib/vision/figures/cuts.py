@@ -5,6 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.pages.style import ORDER_COLORS, VIRIDIS, ranged
+from lib.vision.figures.panels import cut_axis
 
 
 def accuracy_against_rank(table: pd.DataFrame) -> Figure:
@@ -23,10 +24,7 @@ def accuracy_against_rank(table: pd.DataFrame) -> Figure:
         label = "all matrices, mean and range"
         together = rows[rows["kind"] == "all"]
         ranged(axes, together, "rank", "test_accuracy", **line, label=label)
-        axes.set_xscale("symlog", base=2, linthresh=1)
-        ranks = sorted(rows["rank"].unique())
-        axes.set_xticks(ranks, labels=[str(rank) for rank in ranks])
-        axes.minorticks_off()
+        cut_axis(axes, rows)
         axes.set(
             title=variant.replace("_", " ").replace("=", " "),
             xlabel="rank r of the update, $W(0) + $SVD$_r(\\Delta W)$",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -48,6 +49,14 @@ def points(
     if len(values):
         axes.hlines(values.mean(), x - width, x + width, color=color, lw=2.5)
         axes.plot([x] * len(values), values, "o", ms=ms, mfc="none", color=color)
+
+
+def cut_axis(axes: Axes, cut: pd.DataFrame) -> None:
+    """The ranks that updates are cut to, zero among them, on a scale of powers of two."""
+    ranks = sorted(cut["rank"].unique())
+    axes.set_xscale("symlog", base=2, linthresh=1)
+    axes.set_xticks(ranks, labels=[str(rank) for rank in ranks])
+    axes.minorticks_off()
 
 
 def rank_axis(axes: Axes) -> None:

@@ -22,6 +22,7 @@ from lib.vision.figures.panels import (
     FIRST_STEP_COLOR,
     PERMUTED,
     by_product,
+    cut_axis,
     loss_axis,
     points,
     rank_axis,
@@ -149,10 +150,7 @@ def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: floa
         tried = rates[rates["rule"] == rule].groupby("learning_rate")["train_loss"].mean()
         right.plot(tried.index, tried, **line)
         right.plot(tried.idxmin(), tried.min(), "o", ms=11, mfc="none", color=color_of(rule))
-    kept = sorted(at["rank"].unique())
-    left.set_xscale("symlog", base=2, linthresh=1)
-    left.set_xticks(kept, labels=[str(rank) for rank in kept])
-    left.minorticks_off()
+    cut_axis(left, at)
     left.set(xlabel="rank r that all updates are cut to", ylabel="test accuracy", ylim=(0, 1.02))
     right.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="final training loss")
     right.set_title("tuning seeds; a ring is the rate that is used")

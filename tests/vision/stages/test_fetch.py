@@ -1,25 +1,27 @@
-"""What is fetched, byte by byte: the digits of scikit-learn, and the official files of a local
-folder or of an archive.
-
-Addresses, and folders of altered files, are in tests/pipeline/test_fetch.py.
+"""What is fetched, byte by byte: the digits of scikit-learn, and the official files of an address,
+a local folder or an archive.
 """
 
 import dataclasses
 import hashlib
 import io
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from lib.files.files import InputError
-from lib.vision.cifar import OFFICIAL, Batch, archive_batches
+from lib.vision.cifar import OFFICIAL, Batch, archive_batches, read_cifar
+from tests.pipeline.project import ROOT, contents, served
 from tests.stages.made import files
 
-ROOT = Path(__file__).parents[3]
+REBUILD = ROOT.parent / "shared" / "data" / "rebuild_cifar.py"
 SECTION = "vision.any.data"
 DIGITS = {"source": "digits", "n_test": 360, "seed": 0}
 FILES = {"train": b"first" * 300, "test": bytes(range(256)) * 100}
@@ -85,8 +87,36 @@ def test_of_the_archive_in_a_local_folder_the_official_files_are_unpacked(
         monkeypatch.setenv("HOME", str(tmp_path))
         folder = "~/mine"
     stage("vision.fetch", params(folder), SECTION, tmp_path / "official")
-    out = tmp_path / "official"
-    assert {name: (out / name).read_bytes() for name in files(out)} == FILES
+    assert contents(tmp_path / "official", ["."]) == FILES
+
+
+def test_the_archive_comes_once_from_the_first_address_that_has_it(
+    stage, archive, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("NO_PROXY", "*")
+    with served(archive.parent) as address:
+        for urls in (f"{address}none", f"{address}{archive.name}"), ("http://127.0.0.1:1/",):
+            known = dataclasses.replace(OFFICIAL["cifar100"], urls=urls)
+            monkeypatch.setitem(OFFICIAL, "cifar100", known)
+            stage("vision.fetch", {SECTION: {"source": "cifar100"}}, SECTION, tmp_path / "official")
+            assert contents(tmp_path / "official", ["."]) == FILES
+
+
+@pytest.mark.parametrize("name", list(OFFICIAL))
+def test_every_archive_has_addresses_a_digest_and_a_size(name):
+    known = OFFICIAL[name]
+    assert all(
+        url.startswith("https://") and url.endswith(f"/{known.archive}") for url in known.urls
+    )
+    assert len(set(known.urls)) == 3
+    assert re.fullmatch("[0-9a-f]{64}", known.sha256)
+    assert 1.6e8 < known.n_bytes < 1.8e8
+
+
+def test_an_empty_local_folder_is_named_with_what_was_looked_for(stage, tmp_path):
+    wanted = f"holds cifar-100-python/ or cifar-100-python.tar.gz, got {tmp_path}"
+    with pytest.raises(InputError, match=wanted):
+        stage("vision.fetch", params(tmp_path), SECTION, tmp_path / "official")
 
 
 def test_an_archive_that_is_not_the_official_one_is_refused(stage, archive, tmp_path):
@@ -129,7 +159,6 @@ def test_an_archive_without_the_official_files_is_refused(archive, content, mess
             {"source": "imagenet"},
             "source: wanted one of 'digits', 'cifar10', 'cifar100' or 'folder'",
         ),
-        (DIGITS | {"n_test": 9}, r"n_test: wanted a number in \[10, 1787\], got 9"),
         (DIGITS | {"n_test": 1788}, r"n_test: wanted a number in \[10, 1787\], got 1788"),
     ],
 )
@@ -145,3 +174,38 @@ def test_neither_the_fetching_nor_the_reading_of_images_needs_torch():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert "stages.vision.generate" in done.stdout, done.stderr
     assert not {"torch", "sklearn"} & set(done.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def real_folder(tmp_path_factory) -> Iterator[Path]:
+    """The official files of both data sets, rebuilt from the images beside the repository (370
+    MB).
+    """
+    if not REBUILD.exists():
+        pytest.skip(f"no real CIFAR images here: {REBUILD} is not there")
+    folder = tmp_path_factory.mktemp("real")
+    subprocess.run([sys.executable, REBUILD, folder], check=True, capture_output=True)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "mean", "first_train", "first_test"),
+    [
+        ("cifar10", [0.4914, 0.4822, 0.4465], [6, 9, 9, 4], [3, 8, 8, 0]),
+        ("cifar100", [0.5071, 0.4865, 0.4409], [19, 29, 0, 11], [49, 33, 72, 51]),
+    ],
+)
+def test_the_real_images_are_fetched_and_read(
+    stage, real_folder, name, mean, first_train, first_test
+):
+    out = real_folder / "out" / name
+    given = {"source": name, "source_folder": str(real_folder)}
+    stage("vision.fetch", {SECTION: given}, SECTION, out)
+    arrays = read_cifar(out, name)
+    assert len(arrays["test_images"]) == 10_000
+    assert arrays["train_labels"][:4].tolist() == first_train
+    assert arrays["test_labels"][:4].tolist() == first_test
+    means = arrays["train_images"].mean(axis=(0, 2, 3)) / 255
+    assert means == pytest.approx(mean, abs=5e-5)

@@ -1,7 +1,6 @@
 """A folder of one's own images, fetched and made into pixels or Arrow files, image by image."""
 
 import hashlib
-import io
 
 import numpy as np
 import pandas as pd
@@ -190,17 +189,3 @@ def test_arrow_files_that_are_finished_are_not_written_again(
     generate.again(kept="jpegs")
     assert len(set(written)) == len(pictures) + 1
     assert written[:5] == [*first, "a fifth"]
-
-
-def test_an_image_is_upright_as_its_camera_says(generate, pictures, tmp_path):
-    """Held on its side: the camera stores another order of pixels, and says how to turn them."""
-    pixels = pictures["owl/1.png"]
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by 90° clockwise
-    stored = Image.fromarray(np.rot90(pixels).copy())
-    file = io.BytesIO()
-    stored.save(file, "PNG", exif=exif)
-    (tmp_path / "pictures" / "owl" / "1.png").write_bytes(file.getvalue())
-    found = load_file(generate() / "images.safetensors")
-    images = np.concatenate([found["train_images"], found["test_images"]])
-    assert middle(pixels).tobytes() in {image.tobytes() for image in images}

@@ -62,19 +62,23 @@ def test_every_variant_is_trained_from_every_seed_as_autograd_trains_it(train, d
         assert list(steps["step"].unique()) == SAVED
 
 
-@pytest.mark.parametrize("more", [{}, {"randaugment": RANDAUGMENT}])
-def test_images_are_augmented_anew_in_every_epoch(train, data, more):
-    params = ONE | {"augmentation": "crop_flip"} | more
-    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
+REPEATED = {
+    "images are cropped and mirrored anew in every epoch": {"augmentation": "crop_flip"},
+    "RandAugment changes them further": {"augmentation": "crop_flip", "randaugment": RANDAUGMENT},
+    "one batch is all images and all steps warm up": {
+        "batch_size": 13,
+        "n_steps": 2,
+        "warmup_steps": 2,
+        "snapshot_every": 1,
+    },
+    "the learning rate falls in cycles": {"warmup_steps": 1, "n_cycles": 2},
+    "a batch in parts": {"batch_size": 4, "parts": 4, "augmentation": "crop_flip"},
+}
 
 
-def test_one_batch_may_be_all_images_and_all_steps_warm_up(train, data):
-    params = ONE | {"batch_size": 13, "n_steps": 2, "warmup_steps": 2, "snapshot_every": 1}
-    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
-
-
-def test_the_learning_rate_falls_in_cycles(train, data):
-    params = ONE | {"n_steps": 5, "warmup_steps": 1, "n_cycles": 2}
+@pytest.mark.parametrize("changes", REPEATED.values(), ids=REPEATED)
+def test_a_training_is_that_which_autograd_repeats(train, data, changes):
+    params = ONE | changes
     assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
 
 
@@ -91,11 +95,6 @@ def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, 
         assert steps[value][step] != pytest.approx(exact[value][step], rel=1e-5)
 
 
-def test_a_batch_in_parts_trains_as_the_whole_batch(train, data):
-    params = ONE | {"batch_size": 4, "parts": 4, "augmentation": "crop_flip"}
-    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
-
-
 @pytest.mark.parametrize("n", [3, 50])
 def test_trainings_together_are_those_alone(train, data, updates, n):
     """Eight with two optimisers, of which the one with its own rate takes its own updates."""
@@ -108,21 +107,12 @@ def test_trainings_together_are_those_alone(train, data, updates, n):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("control", MORE)
-def test_other_optimisers_train_as_written_out_alone_and_together(train, data, control, n):
-    name = {"adamw": "adamw", "muon": "heads" if "heads" in control else "muon"}[
-        MORE[control]["optimizer"]
-    ]
+@pytest.mark.parametrize("name", MORE)
+def test_other_optimisers_train_as_written_out_alone_and_together(train, data, name, n):
+    control, rule = MORE[name]
     params = ONE | {"init_scales": [], "controls": [name], "n_seeds": 2, "cells_together": n}
-    runs = train(params, MORE_TABLE)
-    assert_repeats(
-        runs / f"{ONLY},{control}",
-        data,
-        params,
-        control,
-        {"init_scale": 1.5, **MORE[control]},
-        atol=3e-6,
-    )
+    run = train(params, MORE_TABLE) / f"{ONLY},{control}"
+    assert_repeats(run, data, params, control, {"init_scale": 1.5, **rule}, atol=3e-6)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +126,7 @@ def test_weight_decay_is_of_adamw_alone(train, name, got):
         train(ONE | {"init_scales": [], "controls": [name]}, table)
 
 
-@pytest.mark.parametrize(("n", "rule"), [(1, {}), (2, MORE["optimizer=muon,muon_of=heads"])])
+@pytest.mark.parametrize(("n", "rule"), [(1, {}), (2, MORE["heads"][1])])
 def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
     data, monkeypatch, n, rule
 ):
@@ -229,7 +219,6 @@ def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeyp
     ("changes", "message"),
     [
         ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
-        ({"device": "cuda:1"}, "device: wanted cuda:1, got .* sees no GPU"),
         (
             {"device": "gpu"},
             "device: wanted cpu, cuda, or the number of a GPU as in cuda:1, got 'gpu'",
@@ -238,7 +227,6 @@ def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeyp
         ({"model": SIZES | {"patch_size": 3}}, "patch_size: wanted a divisor of 8 and 16, got 3"),
         ({"warmup_steps": 6}, "warmup_steps: wanted at most n_steps, got 6"),
         ({"parts": 2}, "parts: wanted a divisor of the 5 samples of a batch, got 2"),
-        ({"parts": 3}, "parts: wanted a power of two, got 3"),
         (
             {"batch_size": 4, "parts": 2, "cells_together": 2},
             "cells_together: wanted 1 beside parts, got 2",

@@ -16,7 +16,6 @@ import torch
 from lib.files.files import InputError
 from tests.vision.train_made import (
     IMAGE_SHAPE,
-    MORE_TABLE,
     N_CLASSES,
     ONE,
     ONLY,
@@ -61,23 +60,6 @@ def test_a_gpu_gives_the_same_bits_again_where_that_is_asked_also_after_a_break(
         assert files_of(train(params)) == resumed
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize("name", ["adamw", "muon", "heads"])
-def test_other_optimisers_go_on_where_they_were_interrupted(
-    train, updates, hasty, capsys, tmp_path, name
-):
-    params = ONE | {"init_scales": [], "controls": [name]}
-    updates.allowed = 4
-    with pytest.raises(KeyboardInterrupt):
-        train(params, MORE_TABLE)
-    updates.made, updates.allowed = 0, math.inf
-    resumed = files_of(train(params, MORE_TABLE))
-    assert updates.made == 1
-    assert "resumed at step 4: " in capsys.readouterr().err
-    shutil.rmtree(tmp_path / ".dvc" / "tmp" / "scratch")
-    assert files_of(train(params, MORE_TABLE)) == resumed
-    assert updates.made == 1 + 5
 
 
 class Curves:

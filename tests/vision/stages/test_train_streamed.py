@@ -1,40 +1,30 @@
 """A training on streamed images is the one on the same pixels in memory, to the byte."""
 
+from dataclasses import replace
+
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from lib.files.files import InputError
-from lib.vision.arrow import Manifest, described, write_manifest, write_shard
+from lib.vision.arrow import write_manifest
 from lib.vision.images import channel_statistics
-from tests.vision.arrow_made import encoded
+from tests.vision.arrow_made import encoded, write_data
 from tests.vision.train_made import ONE, files_of
-
-N_TRAIN, N_TEST, SIZE = 13, 9, 8
-SMALL = ONE | {"model": ONE["model"] | {"patch_size": 4}}
+from tests.vision.vit_made import make_images
 
 
 def write_both(tmp_path):
     """The same squares as pixels in `memory`, and as files without loss in `streamed`."""
-    draw = torch.Generator().manual_seed(0)
-    tensors = {}
-    for part, n in (("train", N_TRAIN), ("test", N_TEST)):
-        shape = (n, 3, SIZE, SIZE)
-        tensors[f"{part}_images"] = torch.randint(0, 256, shape, generator=draw).byte()
-        tensors[f"{part}_labels"] = torch.arange(n) % 3
-    for name in ("memory", "streamed"):
-        (tmp_path / name).mkdir()
-    save_file(tensors, tmp_path / "memory" / "images.safetensors")
-    shards = {}
+    tensors = make_images(tmp_path / "memory", 13, 9, 3, (3, 8, 8))
+    parts = []
     for part in ("train", "test"):
         pixels = tensors[f"{part}_images"].permute(0, 2, 3, 1).numpy()
-        rows = [(encoded(p, "PNG"), i % 3, f"{i}.png") for i, p in enumerate(pixels)]
-        path = tmp_path / "streamed" / f"{part}-00000.arrow"
-        write_shard(path, rows)
-        shards[part] = [described(path)]
+        labels = tensors[f"{part}_labels"].tolist()
+        parts.append([(encoded(p, "PNG"), k, "a") for p, k in zip(pixels, labels, strict=True)])
+    streamed = tmp_path / "streamed"
+    streamed.mkdir()
+    manifest = write_data(streamed, *parts)
     mean, deviation = (s.tolist() for s in channel_statistics(tensors["train_images"]))
-    manifest = Manifest(["a", "b", "c"], shards, [], mean, deviation, SIZE, 1.0)
-    write_manifest(tmp_path / "streamed", manifest)
+    write_manifest(streamed, replace(manifest, mean=mean, deviation=deviation))
 
 
 @pytest.fixture
@@ -45,7 +35,7 @@ def train(stage, fast, tmp_path):
         (tmp_path / "controls.tsv").write_text("name\tlabels\npermuted\tpermuted\n")
         paths = [tmp_path / name for name in ("controls.tsv", dataset, f"{dataset} runs")]
         section = "vision.any.train"
-        stage("vision.train", {section: SMALL | changes}, section, *paths)
+        stage("vision.train", {section: ONE | changes}, section, *paths)
         return files_of(tmp_path / f"{dataset} runs")
 
     write_both(tmp_path)
