@@ -28,11 +28,10 @@ class Toy:
         g = torch.Generator().manual_seed(seed)
         X = torch.randn(50, 5, 4, generator=g, dtype=torch.float64)
         w = torch.randn(4, 8, generator=g, dtype=torch.float64)
-        self.teacher = w[0] * w[1]
-        self.loss = DiagonalHead(X, diagonal_head(X, self.teacher))
+        self.loss = DiagonalHead(X, diagonal_head(X, w[0] * w[1]))
         self.weights = w[2:].numpy()
         self.stages = []
-        at_rest = 1e-3 * self.loss.value(torch.zeros_like(self.teacher))
+        at_rest = 1e-3 * self.loss.value(torch.zeros(8).double())
         for stage in greedy(self.loss, 8, kick=1e-5, stationary=1e-5, **SOLVER):
             self.stages.append(stage)
             if self.loss.value(torch.from_numpy(stage.p)) < at_rest:
@@ -65,18 +64,11 @@ class Toy:
     @property
     def predicted(self):
         """When Algorithm 1 says that each coordinate first joins."""
-        found = {}
-        for stage in self.stages[1:]:
-            found.setdefault(stage.coordinate, stage.time)
-        return found
+        return {stage.coordinate: stage.time for stage in reversed(self.stages[1:])}
 
 
 def rises(events, log_scale):
-    found = {}
-    for event in events:
-        if event.rises:
-            found.setdefault(event.coordinate, event.time / log_scale)
-    return found
+    return {event.coordinate: event.time / log_scale for event in reversed(events) if event.rises}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +95,7 @@ def test_the_flow_ends_where_algorithm_1_ends(toys):
 def test_the_finite_scale_algorithm_is_within_a_thousandth_from_the_start_alone(toys):
     toy, log_scale = toys[0], LOG_SCALES[1]
     numbers = {"threshold": THRESHOLD, "stationary": 1e-6, "max_events": 100, **SOLVER}
-    finite = rises(staged_flow(toy.loss, *toy.start(log_scale), **numbers), log_scale)
+    finite = rises([*staged_flow(toy.loss, *toy.start(log_scale), **numbers)], log_scale)
     flow = toy.flows[log_scale]
     error = np.median(toy.errors(finite, flow))
     assert error < 1e-3

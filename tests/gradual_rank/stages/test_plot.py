@@ -314,13 +314,6 @@ def test_colours_tell_what_joins_when_and_with_which_sign(panels):
     assert markers == {1.25: "o", 67: "o", 66: "o", 1.5: "s", 2.75: "^", 31: "x"}
 
 
-def test_an_axis_says_what_it_shows(panels):
-    joins = next(one for one in panels("decay")[1] if "activation" in one.get_xlabel())
-    assert joins.get_xlabel() == "activation by Algorithm 1"
-    assert joins.get_ylabel().startswith("activation in the flow, ")
-    assert len(legend(panels("forecast")[0])) == 3
-
-
 def test_every_tick_lies_in_its_panel(panels):
     rank = panels("full-weights")[1][-1]
     low, high = rank.get_xlim()
