@@ -28,6 +28,7 @@ from lib.gradual_rank.figures.heads import one_head, several_heads
 from lib.gradual_rank.figures.optimizers import courses, properties, signs, what_the_path_decides
 from lib.gradual_rank.figures.paper_size import descents_on_batches
 from lib.gradual_rank.figures.staircase import (
+    Case,
     entries_and_singular_values,
     entries_by_scale,
     full_matrices,
@@ -189,9 +190,7 @@ def drawings(
     return drawn
 
 
-def at_paper_size(
-    tables: Tables, whole: tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]
-) -> dict[str, Callable[[], Figure]]:
+def at_paper_size(tables: Tables, whole: Case) -> dict[str, Callable[[], Figure]]:
     """Figure 2 at the paper's size, and the descents on batches beside the flow of the `whole`
     head.
     """
@@ -211,7 +210,7 @@ def at_paper_size(
     }
 
 
-def case(tables: Tables, problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def case(tables: Tables, problem: str) -> Case:
     """How a problem is named and, of the seed that is drawn, its trajectories, stages and
     errors.
     """

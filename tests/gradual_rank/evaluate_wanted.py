@@ -70,6 +70,44 @@ weights_return_ratio_independent | seed 8, point 0: 0.5 | seed 8, point 1: 0.25 
 | seed 5, point 0: 0.75
 """
 DERIVED = {
+    "stages": """
+problem seed stage coordinate n_active n_dropped strictness_products charge
+paper   3    0     -1         0        0         .02                 0,0
+paper   3    1     1          1        0         .18                 .5,-1
+paper   6    0     -1         0        0         .04                 0,0
+small   8    0     -1         0        0         2e-4                0,0,0,0
+small   8    1     3          1        0         .08                 .5,-.25,.125,1
+small   8    2     1          2        0         .06                 .75,-1,.25,1
+small   8    3     0          2        1         .04                 1,-.5,.5,1
+small   5    0     -1         0        0         2e-4                0,0,0,0
+small   5    1     2          1        0         .12                 -.5,.25,-1,0
+small   5    2     1          2        0         .1                  -.75,1,-1,.125
+small   5    3     0          2        1         .14                 -1,1,.25,.25
+""",
+    "trajectories": """
+problem seed log10_init_scale rescaled_time loss p
+paper   3    -4               1             .4   .5,1
+small   5    -2               0             1    0,0,0,0
+small   5    -2               .5            .9   0,0,-.25,0
+small   5    -2               1             .8   0,0,-.5,0
+small   5    -4               0             .7   0,0,.125,0
+small   5    -4               1             .6   0,0,.25,0
+""",
+    "charges": """
+problem seed log10_init_scale rescaled_time charge
+small   5    -2               0             0,0,0,0
+small   5    -2               .5            0,.25,-.5,0
+small   5    -2               1             0,.5,-1,0
+small   5    -4               0             0,.75,0,0
+small   5    -4               1             0,1,0,.25
+""",
+    "twins": """
+problem seed log10_init_scale head share predicted
+small   8    -4               0    .25   .375
+small   8    -4               1    .75   .625
+small   8    -8               0    .5    .5625
+small   2    -4               0    1     .75
+""",
     "errors": """
 problem seed log10_init_scale time_error_median time_error_max order_agreement finite_error_max
 paper   3    -4               0.1               0.1            1               -

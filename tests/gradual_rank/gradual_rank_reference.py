@@ -8,6 +8,7 @@ Flows are followed by the integral of g: w± = |u ± v| have the logarithmic vel
 import math
 
 import numpy as np
+import pandas as pd
 import torch
 from safetensors.torch import save_file
 from scipy.integrate import solve_ivp
@@ -60,6 +61,19 @@ def write_problems(path, problems):
     return path
 
 
+def compare(found, rows, usual, **near):
+    """The table has these rows in this order, of these columns alone: each to its own tolerances,
+    or to the usual ones.
+    """
+    wanted = pd.DataFrame(rows)
+    assert set(found) == set(wanted)
+    for name in wanted:
+        tolerances = usual | near.get(name, {})
+        pd.testing.assert_series_equal(
+            found[name], wanted[name], check_dtype=False, check_index=False, **tolerances
+        )
+
+
 def head(X, p):
     """The output of a head with diagonal weights, whose products are p, one matrix after the
     other.
@@ -97,6 +111,11 @@ class Head:
         of_A = of_output * b @ X.swapaxes(1, 2)
         of_logits = A * (of_A - (A * of_A).sum(-1, keepdims=True))
         return -np.concatenate([(of_logits @ X * X).sum((0, 1)), (of_output * Z).sum((0, 1))])
+
+
+def head_of(toy, i):
+    """The loss of a seed's head."""
+    return Head(toy["X"][i], toy["Y"][i])
 
 
 class Bowl:
@@ -141,6 +160,11 @@ class Start:
         p = self.products(np.zeros(self.log_w.shape[1]))
         on = np.abs(p) >= threshold
         return [(0.0, i, int(np.sign(p[i])), True) for i in np.flatnonzero(on).tolist()], on
+
+
+def start_of(toy, i, log10_init_scale):
+    """Where a seed's flow starts from a scale."""
+    return Start(toy["u"][i].numpy(), toy["v"][i].numpy(), log10_init_scale)
 
 
 def flow(loss, start, end, threshold, times=(), direction=1.0):

@@ -23,18 +23,6 @@ def stages(loss, size, at_most=50):
     return list(itertools.islice(greedy(loss, size, **NUMBERS), at_most))
 
 
-def test_a_separable_quadratic_learns_one_coordinate_after_another_each_at_1_over_its_slope():
-    minimum = torch.tensor([0.5, -2, 1, 0], dtype=torch.float64)
-    found = stages(Quadratic(torch.eye(4, dtype=torch.float64), minimum), 4)
-    assert [(stage.coordinate, stage.sign, stage.time) for stage in found[1:]] == [
-        (1, -1, pytest.approx(0.5)),
-        (2, 1, pytest.approx(1)),
-        (0, 1, pytest.approx(2)),
-    ]
-    assert found[-1].next_time == math.inf
-    np.testing.assert_allclose(found[-1].p, minimum, rtol=1e-9)
-
-
 def test_the_sign_of_the_gradient_matters():
     class Flipped(Quadratic):
         def gradient(self, p):

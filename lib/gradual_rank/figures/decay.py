@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import power, stairs
+from lib.gradual_rank.figures.staircase import power, shade, stairs
 from lib.pages.style import (
     GREEN,
     MATRIX_COLORS,
@@ -17,7 +17,6 @@ from lib.pages.style import (
     NULL_COLOR,
     READ_WIDTH,
     SEED_MARKERS,
-    VIRIDIS,
 )
 
 SHARE = r"$\lambda$ (1: nothing rises)"
@@ -52,7 +51,7 @@ def draw_course(axes: Axes, course: pd.DataFrame, stages: pd.DataFrame) -> None:
     end = float(course["rescaled_time"].max())
     time, theory = stairs(stages.assign(next_time=end), end, stages["p"])
     for i in range(p.shape[1]):
-        color = VIRIDIS(0.95 * i / max(1, p.shape[1] - 1))
+        color = shade(i, p.shape[1], 0.95)
         axes.plot(course["rescaled_time"], p[:, i], color=color, lw=1.3)
         axes.plot(time, theory[:, i], "--", color="black", lw=0.7)
     axes.set_title(

@@ -4,7 +4,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.pages.style import BLUE, BOUND_COLOR, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS
+from lib.gradual_rank.figures.staircase import shade
+from lib.pages.style import BLUE, BOUND_COLOR, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH
 
 KINDS = {  # a colour, and what the legend says
     "follows": (NULL_COLOR, "follows from 1e-32"),
@@ -38,7 +39,7 @@ def departures(
     steps = sorted(plateaus["log10_init_scale"].unique(), reverse=True)
     for k, scale in enumerate(steps):
         rows = plateaus[(plateaus["log10_init_scale"] == scale) & (plateaus["relaxations"] > 0)]
-        color = VIRIDIS(0.9 * k / max(1, len(steps) - 1))
+        color = shade(k, len(steps))
         errors = rows["error"].clip(lower=LEAST)
         label = f"$10^{{{scale:g}}}$"
         lasts.plot(rows["relaxations"], errors, ".", color=color, ms=4, label=label)

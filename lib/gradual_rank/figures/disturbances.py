@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.gradual_rank.figures.staircase import shade
 from lib.pages.style import (
     BOUND_COLOR,
     MATRIX_COLORS,
@@ -15,7 +16,6 @@ from lib.pages.style import (
     NULL_COLOR,
     PROBLEM_COLORS,
     READ_WIDTH,
-    VIRIDIS,
 )
 
 NOISE_COLORS = {
@@ -41,7 +41,7 @@ def disturbed_at_random(paths: pd.DataFrame, d: int) -> Figure:
             held = np.asarray(own["coordinates"].iloc[0])
             chosen = held < d if matrix == "W_KQ" else held >= d
             apart = np.abs(np.stack(list(own["p"])) - np.stack(list(own["p_undisturbed"])))
-            color = VIRIDIS(0.9 * n / max(1, len(times) - 1))
+            color = shade(n, len(times))
             if chosen.any():
                 far = apart[:, chosen].max(1).clip(min=LEAST_APART)
                 axes.plot(own["after"], far, color=color, label=f"{time:.0f}")
@@ -60,7 +60,7 @@ def disturbed_at_a_rise(paths: pd.DataFrame, d: int) -> Figure:
     rows = paths[paths["kind"] == "rise"]
     points = sorted(rows["point"].unique())
     every = sorted({int(i) for held in rows["coordinates"] for i in held})
-    colors = {i: VIRIDIS(0.95 * n / max(1, len(every) - 1)) for n, i in enumerate(every)}
+    colors = {i: shade(n, len(every), 0.95) for n, i in enumerate(every)}
     columns = max(1, min(3, len(points)))
     lines = max(1, -(-len(points) // columns))
     figure, panels = plt.subplots(

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.gradual_rank.figures.staircase import power
 from lib.pages.style import (
     BOUND_COLOR,
     LOST_COLOR,
@@ -20,6 +21,14 @@ from lib.pages.style import (
 
 LIMIT = MATRIX_COLORS["W_KQ"]
 FINITE = MATRIX_COLORS["W_VO"]
+
+
+LOOKS = {
+    "measured": {"color": LIMIT, "lw": 1.8},
+    "finite": {"color": FINITE, "ls": "--", "lw": 1.4},
+    "forecast": {"color": FINITE, "ls": "--", "lw": 1.4},
+    "limit": {"color": NULL_COLOR, "ls": ":", "lw": 1.4},
+}
 
 
 def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> Figure:
@@ -35,53 +44,40 @@ def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> F
     )
     for axes in panels[:, :-1].flat:
         axes.axis("off")
-    for axes, scale in zip(panels[0], chosen, strict=False):
-        rows = ranks[(ranks["log10_init_scale"] == scale) & (ranks["seed"] == seed)]
-        _staircase(
-            axes,
-            rows,
-            "rescaled_time",
-            {
-                "measured": "measured",
-                "finite": "forecast, finite scale",
-                "limit": "Algorithm 1, the limit",
-            },
-        )
-        axes.set(
-            title=f"head from 0,\ninit scale $10^{{{scale:g}}}$",
-            xlabel="time / log(1 / init scale)",
-        )
-    for axes, scale in zip(panels[1], own, strict=False):
-        rows = forecast[(forecast["log10_init_scale"] == scale) & (forecast["seed"] == seed)]
-        _staircase(
-            axes, rows, "time", {"measured": "measured", "forecast": "forecast, finite scale"}
-        )
-        axes.set(
-            title=f"adapter (v = 0),\ninit scale $10^{{{scale:g}}}$", xlabel="time t of the flow"
-        )
-    for row in panels:
-        row[0].set_ylabel("rank: products above the threshold")
-    sources = (("limit", ranks, "limit", NULL_COLOR), ("finite scale", ranks, "finite", FINITE))
-    scales: list[float] = []
-    for axes, listed in (
-        (panels[0][-1], sources),
-        (panels[1][-1], (("finite scale", forecast, "forecast", FINITE),)),
+    of_head = {"finite": "forecast, finite scale", "limit": "Algorithm 1, the limit"}
+    of_adapter = {"forecast": "forecast, finite scale"}
+    time = "time / log(1 / init scale)"
+    for row, shown, table, column, said, title, xlabel in (
+        (panels[0], chosen, ranks, "rescaled_time", of_head, "head from 0", time),
+        (panels[1], own, forecast, "time", of_adapter, "adapter (v = 0)", "time t of the flow"),
     ):
-        for label, table, column, color in listed:
-            gap = (table[column] - table["measured"]).abs()
-            means = gap.groupby([table["log10_init_scale"], table["seed"]]).mean().groupby(level=0)
-            scales = sorted(table["log10_init_scale"].unique(), reverse=True)
-            mean, least, most = (
-                getattr(means, f)().reindex(scales) for f in ("mean", "min", "max")
-            )
-            axes.plot(range(len(scales)), mean, color=color, marker="o", ms=3.5, label=label)
-            axes.fill_between(range(len(scales)), least, most, color=color, alpha=0.16, lw=0)
-        axes.set(xlabel="init scale", ylabel="mean |forecast − measured rank|", ylim=(0, None))
-        axes.set_xticks(range(len(scales)), labels=[f"$10^{{{x:g}}}$" for x in scales])
-        axes.set_title("error over seeds:\nmean, least, largest", fontsize=9)
-        axes.legend()
+        for axes, scale in zip(row, shown, strict=False):
+            rows = table[(table["log10_init_scale"] == scale) & (table["seed"] == seed)]
+            axes.axis("on")
+            for name, label in {"measured": "measured", **said}.items():
+                axes.step(rows[column], rows[name], where="post", label=label, **LOOKS[name])
+            axes.set(title=f"{title},\ninit scale {power(scale)}", xlabel=xlabel, ylim=(0, None))
+        row[0].set_ylabel("rank: products above the threshold")
+        _rank_errors(row[-1], table, list(said)[::-1])
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
+
+
+def _rank_errors(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
+    """How far forecasts of the rank are from what is measured, over all budgets."""
+    scales = sorted(table["log10_init_scale"].unique(), reverse=True)
+    for name in names:
+        gap = (table[name] - table["measured"]).abs()
+        means = gap.groupby([table["log10_init_scale"], table["seed"]]).mean().groupby(level=0)
+        mean, least, most = (getattr(means, f)().reindex(scales) for f in ("mean", "min", "max"))
+        color = LOOKS[name]["color"]
+        label = "limit" if name == "limit" else "finite scale"
+        axes.plot(range(len(scales)), mean, color=color, marker="o", ms=3.5, label=label)
+        axes.fill_between(range(len(scales)), least, most, color=color, alpha=0.16, lw=0)
+    axes.set(xlabel="init scale", ylabel="mean |forecast − measured rank|", ylim=(0, None))
+    axes.set_xticks(range(len(scales)), labels=[power(x) for x in scales])
+    axes.set_title("error over seeds:\nmean, least, largest", fontsize=9)
+    axes.legend()
 
 
 def descents_beside_the_flow(
@@ -178,16 +174,3 @@ def _example(axes: Axes, drop: pd.DataFrame) -> None:
     axes.set(xscale="log", xlabel="time / log(1 / init scale)", ylim=(-0.6, len(methods) - 0.4))
     axes.set_title("three coordinates, the third leaves and returns", fontsize=9)
     axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)
-
-
-def _staircase(axes: Axes, rows: pd.DataFrame, time: str, columns: dict[str, str]) -> None:
-    looks = {
-        "measured": {"color": LIMIT, "lw": 1.8},
-        "finite": {"color": FINITE, "ls": "--", "lw": 1.4},
-        "forecast": {"color": FINITE, "ls": "--", "lw": 1.4},
-        "limit": {"color": NULL_COLOR, "ls": ":", "lw": 1.4},
-    }
-    axes.axis("on")
-    for column, label in columns.items():
-        axes.step(rows[time], rows[column], where="post", label=label, **looks[column])
-    axes.set_ylim(0, None)

@@ -12,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from lib.gradual_rank.figures.staircase import shade
 from lib.pages.style import (
     INITIAL_COLOR,
     LOST_COLOR,
     MATRIX_COLORS,
     PROBLEM_COLORS,
     READ_WIDTH,
-    VIRIDIS,
 )
 
 LIMIT = MATRIX_COLORS["W_KQ"]
@@ -105,25 +105,15 @@ def supports_by_scale(
     names = problems["name"].tolist()
     for n, problem in enumerate(names):
         own = stages[stages["problem"] == problem]
+        color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
         for _, rows in own.sort_values("stage").groupby("seed"):
-            size.plot(
-                rows["stage"],
-                rows["n_active"],
-                color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)],
-                lw=1,
-                alpha=0.7,
-            )
+            size.plot(rows["stage"], rows["n_active"], color=color, lw=1, alpha=0.7)
             left = rows[rows["n_dropped"] > 0]
             look = {"s": 18 * left["n_dropped"], "color": LOST_COLOR, "marker": "x", "zorder": 3}
             size.scatter(left["stage"], left["n_active"], **look)
         gone = departed[departed["problem"] == problem]
-        pull.plot(
-            np.full(len(gone), n),
-            gone["pull"],
-            MARKERS[n % len(MARKERS)],
-            color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)],
-            ms=5,
-        )
+        marker = MARKERS[n % len(MARKERS)]
+        pull.plot(np.full(len(gone), n), gone["pull"], marker, color=color, ms=5)
     size.plot([], [], "x", color=LOST_COLOR, label="a coordinate leaves")
     size.set(xlabel="stage of Algorithm 1", ylabel="active coordinates", title="one line per seed")
     size.legend(loc="upper left")
@@ -161,11 +151,7 @@ def charges_and_rises(
     theory = 1 - np.stack(list(own["charge"]))
     joined = [int(i) for i in dict.fromkeys(own["coordinate"]) if i >= 0]
     for i in range(flow.shape[1]):
-        color = (
-            VIRIDIS(0.9 * joined.index(i) / max(1, len(joined) - 1))
-            if i in joined
-            else INITIAL_COLOR
-        )
+        color = shade(joined.index(i), len(joined)) if i in joined else INITIAL_COLOR
         course.plot(rows["rescaled_time"], flow[:, i], color=color, lw=1.3)
         course.plot(own["time"], theory[:, i], "--", color="black", lw=0.7)
     course.set(

@@ -10,13 +10,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import stairs
+from lib.gradual_rank.figures.staircase import Case, scale_axis, shade, stairs
 from lib.pages.style import (
     MATRIX_COLORS,
     PROBLEM_COLORS,
     READ_WIDTH,
     SEED_MARKERS,
-    VIRIDIS,
 )
 
 
@@ -45,9 +44,7 @@ def several_heads(
     return figure
 
 
-def one_head(
-    cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]], errors: pd.DataFrame
-) -> Figure:
+def one_head(cases: list[Case], errors: pd.DataFrame) -> Figure:
     """Transformers of one head a layer, as (name, trajectories, stages, ...): the products of one
     seed, and of all seeds the shares of plateaus with Algorithm 1's support, against the init
     scale.
@@ -65,7 +62,7 @@ def one_head(
             said = sizes.partition(", ")[2] if k == 0 else None
             look = {"color": color, "marker": SEED_MARKERS[k % len(SEED_MARKERS)], "ms": 4}
             share.plot(-of_seed["log10_init_scale"], of_seed["same"], label=said, lw=1, **look)
-    _scale_axis(share, -errors.loc[errors["problem"].isin(names), "log10_init_scale"])
+    scale_axis(share, -errors.loc[errors["problem"].isin(names), "log10_init_scale"])
     share.set(ylabel="share of plateaus with its support", ylim=(-0.02, 1.03))
     share.set_title("Algorithm 1, one line per seed", fontsize=9)
     share.legend(loc="upper left", fontsize=7.5)
@@ -77,12 +74,10 @@ def _losses(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
     scales = sorted(trajectory["log10_init_scale"].unique(), reverse=True)
     for n, scale in enumerate(scales):
         rows = trajectory[trajectory["log10_init_scale"] == scale]
-        color = VIRIDIS(0.85 * n / max(1, len(scales) - 1))
+        color = shade(n, len(scales), 0.85)
         axes.plot(rows["rescaled_time"], rows["loss"], color=color, label=f"$10^{{{scale:g}}}$")
-    time, loss = stairs(
-        stages, float(trajectory["rescaled_time"].max()), [[x] for x in stages["loss"]]
-    )
-    axes.plot(time, loss[:, 0], "--", color="black", lw=0.9, label="Algorithm 1")
+    time, loss = stairs(stages, float(trajectory["rescaled_time"].max()), stages["loss"])
+    axes.plot(time, loss, "--", color="black", lw=0.9, label="Algorithm 1")
     axes.set(
         xlabel="time / log(1 / init scale)",
         ylabel="loss / loss at 0",
@@ -99,9 +94,8 @@ def _products(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> Non
     p = np.stack(list(rows["p"]))
     time, theory = stairs(stages, float(rows["rescaled_time"].max()), stages["p"])
     for i in range(p.shape[1]):
-        axes.plot(
-            rows["rescaled_time"], p[:, i], color=VIRIDIS(0.95 * i / max(1, p.shape[1] - 1)), lw=1.3
-        )
+        color = shade(i, p.shape[1], 0.95)
+        axes.plot(rows["rescaled_time"], p[:, i], color=color, lw=1.3)
         if np.abs(theory[:, i]).max() > 0:
             axes.plot(time, theory[:, i], "--", color="black", lw=0.8)
     axes.set(
@@ -121,18 +115,10 @@ def _shares(axes: Axes, twins: pd.DataFrame) -> None:
             said = f"head {head}" if n == 0 else None
             axes.plot(-own["log10_init_scale"], own["share"], "o", color=color, ms=5, label=said)
             axes.plot(-own["log10_init_scale"], own["predicted"], "--", color=color, lw=0.9)
-    _scale_axis(axes, -twins["log10_init_scale"])
+    scale_axis(axes, -twins["log10_init_scale"])
     axes.set(ylabel="share in the first product", ylim=(-0.02, 1.15))
     axes.set_title("shares of tied heads\n(dashed: by the start)", fontsize=9)
     axes.legend(loc="upper center", ncols=2)
-
-
-def _scale_axis(axes: Axes, logs: pd.Series) -> None:
-    """An axis of init scales, by -log10 of them."""
-    scales = sorted(logs.unique())
-    axes.set(xscale="log", xlabel="init scale")
-    axes.set_xticks(scales, labels=[f"$10^{{{-x:g}}}$" for x in scales])
-    axes.minorticks_off()
 
 
 def _window(stages: pd.DataFrame) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.gradual_rank.figures.staircase import shade
 from lib.pages.style import (
     BLUE,
     BROWN,
@@ -21,7 +22,6 @@ from lib.pages.style import (
     READ_WIDTH,
     SEED_MARKERS,
     TEAL,
-    VIRIDIS,
 )
 
 NAMES = {
@@ -70,7 +70,7 @@ def courses(table: pd.DataFrame) -> Figure:
         log_scale = -float(rows["log10_init_scale"].iloc[0]) * np.log(10)
         x = rows["time"].to_numpy() / (log_scale if name == "gd" else 1.0)
         for i in reversed(range(values.shape[1])):
-            axes.plot(x, values[:, i], color=VIRIDIS(0.9 * i / max(1, values.shape[1] - 1)), lw=1.5)
+            axes.plot(x, values[:, i], color=shade(i, values.shape[1]), lw=1.5)
         if name == "muon":
             tau = np.linspace(0, np.sqrt(values.max()), 80)
             axes.plot(tau, tau**2, "--", color="black", lw=1, label=r"$\tau^2$")
@@ -262,7 +262,7 @@ def draw_roots(axes: Axes, flow: pd.DataFrame, steps: pd.DataFrame) -> None:
         for p in (np.stack(list(flow["p"])), np.stack(list(steps["p"])))
     )
     for i in range(q.shape[1]):
-        color = VIRIDIS(0.9 * i / max(1, q.shape[1] - 1))
+        color = shade(i, q.shape[1])
         axes.plot(flow["time"], q[:, i], color=color, lw=1.2)
         axes.plot(steps["time"][::3], own[::3, i], ".", color=color, ms=3)
     axes.set(xlabel=r"$\tau$", ylabel="signed roots of the products")

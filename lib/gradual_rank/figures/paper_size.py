@@ -46,10 +46,9 @@ def descents_on_batches(
             for k, (_, rows) in enumerate(of_one[of_one["matrix"] == matrix].groupby("batches")):
                 risen = np.sort(rows["rise"][np.isfinite(rows["rise"])]) / unit
                 said = f"{MATRIX_NAMES[matrix]}, {named(name)}" if k == 0 else None
-                until = np.append(risen, end)
                 ranks.step(
-                    np.append(0, until),
-                    np.append([0], np.append(np.arange(1, len(risen) + 1), len(risen))),
+                    [0, *risen, end],
+                    [*range(len(risen) + 1), len(risen)],
                     line,
                     where="post",
                     color=color,

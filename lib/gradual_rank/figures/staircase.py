@@ -20,6 +20,8 @@ from lib.pages.style import (
     sized,
 )
 
+# how a problem is named and, of the seed that is drawn, its trajectories, stages and errors
+Case = tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 MOVED = 0.05  # the share of its largest entry from which a product is seen to move
 
 
@@ -52,7 +54,7 @@ def entries_and_singular_values(
         chosen = full[full["matrix"] == matrix].sort_values("step")
         values = np.stack(list(chosen["singular_values"]))
         for i in reversed(range(min(d_full, values.shape[1]))):
-            color = VIRIDIS(0.9 * i / max(1, d_full - 1))
+            color = shade(i, d_full)
             below.plot(chosen["rescaled_time"], values[:, i], color=color, lw=1.5)
         for when in own["finite"] if matrix == "W_VO" else ():
             below.axvline(when / (-full_scale * np.log(10)), color="black", ls=":", lw=1)
@@ -86,10 +88,8 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
     ):
         off = (rises[name] / rises["time"] - 1).abs()
         error.plot(-rises["log10_init_scale"] * 1.04**n, off, "o", color=color, ms=4.5, label=name)
-    scales = sorted(-rises["log10_init_scale"].unique())
-    error.set(xscale="log", yscale="log", xlabel="init scale", ylabel="error of the first rise")
-    error.set_xticks(scales, labels=[power(-float(x)) for x in scales])
-    error.minorticks_off()
+    error.set(yscale="log", ylabel="error of the first rise")
+    scale_axis(error, -rises["log10_init_scale"])
     error.legend(loc="upper right")
     error.set_ylim(top=2)
     columns = {
@@ -113,7 +113,7 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
     return figure
 
 
-def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]) -> Figure:
+def losses_by_scale(cases: list[Case]) -> Figure:
     """Figure 6: the loss by rescaled time; one column per scale, one row per problem, as (name,
     trajectories, ...).
     """
@@ -121,16 +121,14 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
             rows = trajectory[trajectory["log10_init_scale"] == scale]
-            time, loss = stairs(
-                stages, float(rows["rescaled_time"].max()), [[x] for x in stages["loss"]]
-            )
+            time, loss = stairs(stages, float(rows["rescaled_time"].max()), stages["loss"])
             axes.plot(
                 rows["rescaled_time"],
                 rows["loss"],
                 color=MATRIX_COLORS["W_KQ"],
                 label="gradient flow",
             )
-            axes.plot(time, loss[:, 0], "--", color="black", lw=0.9, label="Algorithm 1")
+            axes.plot(time, loss, "--", color="black", lw=0.9, label="Algorithm 1")
             axes.set(ylim=(0, None), xlim=_window(stages))
             _describe(axes, scale, errors, name)
         row[0].set_ylabel(f"{name}\nloss / loss at 0")
@@ -138,9 +136,7 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
     return figure
 
 
-def entries_by_scale(
-    cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]], matrix: str
-) -> Figure:
+def entries_by_scale(cases: list[Case], matrix: str) -> Figure:
     """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one
     row per problem.
 
@@ -182,7 +178,7 @@ def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: s
         if i not in order:
             axes.plot(rows["rescaled_time"], p[:, i], color=INITIAL_COLOR, lw=0.7)
     for n, i in enumerate(order):
-        color = VIRIDIS(0.9 * n / max(1, len(order) - 1))
+        color = shade(n, len(order))
         axes.plot(rows["rescaled_time"], p[:, i], color=color, lw=1.4)
         axes.plot(time, theory[:, i], "--", color="black", lw=0.8)
     axes.set_xlim(0, rows["rescaled_time"].max())
@@ -191,6 +187,19 @@ def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: s
 def power(log10_scale: float) -> str:
     """The init scale as a power of ten."""
     return f"$10^{{{log10_scale:g}}}$"
+
+
+def shade(i: int, n: int, until: float = 0.9) -> tuple[float, float, float, float]:
+    """The colour of the ith of n, of which the last has this place on the scale."""
+    return VIRIDIS(until * i / max(1, n - 1))
+
+
+def scale_axis(axes: Axes, logs: pd.Series) -> None:
+    """An axis of init scales, by -log10 of them."""
+    scales = sorted(logs.unique())
+    axes.set(xscale="log", xlabel="init scale")
+    axes.set_xticks(scales, labels=[power(-float(x)) for x in scales])
+    axes.minorticks_off()
 
 
 def _scales(trajectory: pd.DataFrame) -> list[float]:
@@ -221,7 +230,7 @@ def stairs(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray
 
 
 def _grid(
-    cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]],
+    cases: list[Case],
 ) -> tuple[Figure, np.ndarray]:
     columns = max(len(_scales(case[1])) for case in cases)
     figure, panels = plt.subplots(

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from scipy.integrate import solve_ivp
 
 from lib.files.files import InputError
-from tests.gradual_rank.gradual_rank_reference import SOLVER, Head
+from tests.gradual_rank.gradual_rank_reference import SOLVER, Head, compare
 from tests.stages.made import files, generator, table
 
 SECTION = "any.family.assumptions"
@@ -48,7 +48,7 @@ seed time coordinate sign p
 7    0    -1         0    0,0,0,0
 7    1    1          1    0,9,0,0
 """
-TOLERANCE = 2e-4  # of the stage's solver, whose steps are to be few
+WITHIN = {"rtol": 2e-4, "atol": 2e-4}  # of the stage's solver, whose steps are to be few
 
 
 def stages_of(seed):
@@ -205,16 +205,7 @@ def test_what_is_disturbed_and_begun_elsewhere_moves_as_its_weights_do(stage, tm
         for kind, more in zip(found, rows, strict=True):
             kind += more
     for name, rows in zip(("returns", "paths", "kicks"), found, strict=True):
-        out = pd.read_parquet(tmp_path / "out" / f"{name}.parquet")
-        assert set(out.columns) == set(rows[0])
-        for row, wanted in zip(out.to_dict("records"), rows, strict=True):
-            for key, value in wanted.items():
-                if isinstance(value, str | int):
-                    assert row[key] == value, (key, wanted)
-                else:
-                    np.testing.assert_allclose(
-                        row[key], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{key} {wanted}"
-                    )
+        compare(pd.read_parquet(tmp_path / "out" / f"{name}.parquet"), rows, WITHIN)
 
 
 def test_a_seed_in_which_nothing_ever_joins_has_no_points_and_no_stages(stage, tmp_path):

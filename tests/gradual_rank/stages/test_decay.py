@@ -22,7 +22,15 @@ from tests.gradual_rank.full_reference import (
     sigma,
     taught,
 )
-from tests.gradual_rank.gradual_rank_reference import SOLVER, TIGHT, Halves, Head, algorithm_1, head
+from tests.gradual_rank.gradual_rank_reference import (
+    SOLVER,
+    TIGHT,
+    Halves,
+    Head,
+    algorithm_1,
+    compare,
+    head,
+)
 
 SHARES, SCALES = (0, 0.4, 1.5), (-2, -5)
 LINES = (
@@ -33,6 +41,7 @@ LINES = (
 SEEDS = (5, 6)
 CASES = [(seed, share) for seed in SEEDS for share in SHARES]
 N_STEPS = 54
+WITHIN = {"rtol": 1e-4, "atol": 0}
 # What of the method is made small.
 METHOD = {"REST": 0.5, "N_LOOKS": 4, "RATE": 0.8, "MOST_STEPS": N_STEPS, "EVERY": 3}
 METHOD |= {"REST_SCALE": -0.5}
@@ -74,17 +83,21 @@ def test_heads_follow_scipys_integrals_of_the_logarithms(tables, seed, share):
     largest = np.abs(loss.g(np.zeros(4))).max()
     decayed = Halves(loss, share * largest)
     stages = list(algorithm_1(decayed, lowest=-math.inf))
-    check_stages(of(tables["stages"], seed, share), stages, loss)
+    cell = {"seed": seed, "share": share}
+    check_stages(tables["stages"], cell, stages, loss)
     for scale in SCALES:
-        cell = {"seed": seed, "share": share, "log10_init_scale": scale}
-        check_flow(tables, cell, decayed, stages, start, largest)
+        check_flow(tables, cell | {"log10_init_scale": scale}, decayed, stages, start, largest)
 
 
-def of(table, *values):
-    """The rows of a table whose first columns have these values."""
-    for column, value in zip(("seed", "share", "log10_init_scale"), values, strict=False):
+def of(table, cell):
+    """The rows of a table whose columns have these values."""
+    for column, value in cell.items():
         table = table[table[column] == value]
     return table
+
+
+def near(atol):
+    return {"rtol": 0, "atol": atol}
 
 
 def products(q):
@@ -92,15 +105,22 @@ def products(q):
     return plus - minus
 
 
-def check_stages(rows, stages, loss):
-    assert rows["stage"].tolist() == list(range(len(stages)))
-    np.testing.assert_allclose(rows["time"], [s["time"] for s in stages], rtol=1e-4)
-    np.testing.assert_allclose(rows["next_time"], [s["next_time"] for s in stages], rtol=1e-4)
-    p = [products(s["p"]) for s in stages]
-    np.testing.assert_allclose(np.stack(rows["p"].tolist()), p, atol=1e-5)
-    assert rows["n_active"].tolist() == [(s["p"] > 0).sum() for s in stages]
-    assert rows["n_dropped"].tolist() == [len(s["dropped"]) for s in stages]
-    np.testing.assert_allclose(rows["loss"], [loss.relative(one) for one in p], atol=1e-6)
+def check_stages(table, cell, stages, loss):
+    plateaus = [products(stage["p"]) for stage in stages]
+    rows = [
+        {
+            **cell,
+            "stage": k,
+            "time": stage["time"],
+            "next_time": stage["next_time"],
+            "p": p,
+            "n_active": (stage["p"] > 0).sum(),
+            "n_dropped": len(stage["dropped"]),
+            "loss": loss.relative(p),
+        }
+        for k, (stage, p) in enumerate(zip(stages, plateaus, strict=True))
+    ]
+    compare(of(table, cell), rows, WITHIN, p=near(1e-5), loss=near(1e-6))
 
 
 def check_flow(tables, cell, decayed, stages, start, largest):
@@ -126,40 +146,43 @@ def check_flow(tables, cell, decayed, stages, start, largest):
         **TIGHT,
     )
     measured = np.array([times[0] if len(times) else math.inf for times in found.t_events])
-    rises = of(tables["rises"], *cell.values())
-    assert rises["coordinate"].tolist() == [0, 1, 2, 3] * 2
-    assert rises["sign"].tolist() == [1] * 4 + [-1] * 4
-    np.testing.assert_allclose(rises["measured"], measured / -log_scale, rtol=1e-3)
     joins = np.full(8, np.inf)
     for stage in stages[:0:-1]:
         joins[stage["coordinate"]] = stage["time"]
-    np.testing.assert_allclose(rises["predicted"], joins, rtol=1e-4)
-    heights = np.max([stage["p"] for stage in stages], axis=0)
-    np.testing.assert_allclose(rises["height"], heights, atol=1e-5)
-    course = of(tables["courses"], *cell.values())
+    rises = {
+        **cell,
+        "coordinate": [0, 1, 2, 3] * 2,
+        "sign": [1] * 4 + [-1] * 4,
+        "measured": measured / -log_scale,
+        "predicted": joins,
+        "height": np.max([stage["p"] for stage in stages], axis=0),
+    }
+    ours = of(tables["rises"], cell)
+    compare(ours, rises, WITHIN, measured={"rtol": 1e-3}, height=near(1e-5))
     looks = np.geomspace(end / 100, end, 4)
-    np.testing.assert_allclose(course["rescaled_time"], looks / -log_scale, rtol=1e-4)
     path = [products(np.exp(2 * found.sol(time)) / 4) for time in looks]
-    np.testing.assert_allclose(np.stack(course["p"].tolist()), path, atol=2e-3)
-    check_head(tables, cell, decayed, measured, begin, path[-1], products(stages[-1]["p"]))
-
-
-def check_head(tables, cell, decayed, measured, begin, p, last):
-    [row] = of(tables["heads"], *cell.values()).to_dict("records")
-    assert row["first_rise"] == pytest.approx(measured.min(), rel=1e-3)
+    course = {**cell, "rescaled_time": looks / -log_scale, "p": path}
+    compare(of(tables["courses"], cell), course, WITHIN, p=near(2e-3))
+    p = path[-1]
     slope = decayed.g(np.zeros(8))
     waits = (math.log(4 * 0.02) / 2 - begin[slope > 0]) / slope[slope > 0]
-    assert row["expected"] == pytest.approx(waits.min(initial=math.inf), rel=1e-9)
-    assert row["rank"] == (np.abs(p) > 0.02).sum()
-    assert row["product_error"] == pytest.approx(np.abs(p - last).max(), abs=1e-4)
-    if not decayed.decay:
-        assert math.isnan(row["rest_error"])
-        assert math.isnan(row["ridge_error"])
-        return
-    g = decayed.loss.g(p) / decayed.decay
-    on = np.abs(g - np.sign(p))[np.abs(p) > 1e-6].max(initial=0)
-    assert row["rest_error"] == pytest.approx(max(on, np.abs(g).max() - 1), abs=1e-3)
-    assert row["ridge_error"] == pytest.approx(np.abs(g - p).max(), abs=1e-3)
+    head = {
+        **cell,
+        "first_rise": measured.min(),
+        "expected": waits.min(initial=math.inf),
+        "rank": (np.abs(p) > 0.02).sum(),
+        "product_error": np.abs(p - products(stages[-1]["p"])).max(),
+        "rest_error": math.nan,
+        "ridge_error": math.nan,
+    }
+    if decayed.decay:
+        g = decayed.loss.g(p) / decayed.decay
+        on = np.abs(g - np.sign(p))[np.abs(p) > 1e-6].max(initial=0)
+        head["rest_error"] = max(on, np.abs(g).max() - 1)
+        head["ridge_error"] = np.abs(g - p).max()
+    tolerances = {"first_rise": {"rtol": 1e-3}, "expected": {"rtol": 1e-9}}
+    tolerances["product_error"] = near(1e-4)
+    compare(of(tables["heads"], cell), [head], near(1e-3), **tolerances)
 
 
 @pytest.mark.parametrize(("scale", "to_rest"), [(-0.5, True), (-2, False), (-3, False)])
@@ -180,7 +203,7 @@ def test_full_matrices_are_trained_as_by_autograd(tables, scale, to_rest):
         assert any(risen) == (scale == -2)  # from the smaller scale not all rise in time
         n_steps = 3 * math.ceil(risen.index(True) / 3) if any(risen) else N_STEPS
     for (seed, share), one in trained.items():
-        [row] = of(rows, seed, share).to_dict("records")
+        [row] = of(rows, {"seed": seed, "share": share}).to_dict("records")
         check_training(row, one, n_steps)
 
 

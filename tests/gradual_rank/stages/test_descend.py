@@ -14,11 +14,12 @@ from lib.files.files import InputError
 from tests.gradual_rank.gradual_rank_reference import (
     SOLVER,
     Bowl,
-    Head,
     Start,
     algorithm_1,
+    compare,
     draw_toy,
     flow,
+    head_of,
     staged_events,
 )
 from tests.stages.made import files, generator, table
@@ -49,6 +50,7 @@ PARAMS = {"n_seeds": 2, "first_seed": 6, "log10_init_scale": -1.5}
 SHORT = {**DROP, "flow_log10_init_scales": [], "rescaled_end": 0.5}
 ONE = {"n_seeds": 1, "variants": [("plain", 0.7)]}
 EPS = {np.float64: 2.0**-52, np.float32: 2.0**-23}
+NARROW = {"rtol": 1e-9, "atol": 0}
 
 
 def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **params):
@@ -114,7 +116,7 @@ def crossed(above, p):
 def follow(toy, seed, form, share, scale):
     """The events of a descent as (step, coordinate, row), and how it ended."""
     i = toy["seeds"].tolist().index(seed)
-    loss = Head(toy["X"][i], toy["Y"][i])
+    loss = head_of(toy, i)
     L = -scale * math.log(10)
     own = STAGES[STAGES["seed"] == seed]
     rate = share * own["learning_rate_limit"].min()
@@ -143,23 +145,6 @@ def follow(toy, seed, form, share, scale):
     return events, {**cell, **end}
 
 
-def compare(found, rows, rtol):
-    """The table has these rows in this order; numbers that are no whole ones are near.
-
-    In plain descent u - v is a small difference, and its logarithm, of which the drift is made,
-    less accurate.
-    """
-    wanted = pd.DataFrame(rows)
-    assert set(found) == set(wanted)
-    assert len(found) == len(wanted)
-    for name in found:
-        if found[name].dtype == float:
-            near = {"rtol": 1e-5, "atol": 1e-12} if name == "drift" else {"rtol": rtol}
-            np.testing.assert_allclose(found[name], wanted[name], err_msg=name, **near)
-        else:
-            assert found[name].tolist() == wanted[name].tolist(), name
-
-
 def follow_all(toy, variants, scale):
     """The two tables of all variants. All seeds take their first step, then all their second; so
     are the events.
@@ -180,12 +165,16 @@ def follow_all(toy, variants, scale):
     [(VARIANTS, -1.5, []), ([("plain", 1)], -12, [pytest.approx(300)])],
 )
 def test_every_form_of_descent_is_that_of_a_loop(stage, tmp_path, variants, scale, lost_at):
-    """From 1e-12 the plain one is lost, and the table says when."""
+    """From 1e-12 the plain one is lost, and the table says when.
+
+    In plain descent u - v is a small difference, and its logarithm, of which the drift is made,
+    less accurate.
+    """
     chosen = {"variants": variants, "log10_init_scale": scale}
     (events, ends, _), toy = run(stage, tmp_path, drop=SHORT, **chosen)
     wanted = follow_all(toy, variants, scale)
-    compare(events, wanted[0], rtol=1e-9)
-    compare(ends, wanted[1], rtol=1e-9)
+    compare(events, wanted[0], NARROW)
+    compare(ends, wanted[1], NARROW, drift={"rtol": 1e-5, "atol": 1e-12})
     assert not events["rises"].all()
     assert set(events["sign"]) == {-1, 1}
     assert ends["lost_at"][ends["lost_at"] < math.inf].tolist() == lost_at
@@ -244,8 +233,8 @@ def test_the_example_is_followed_by_every_method(stage, tmp_path):
     assert list(drop) == columns
     predicted = ~drop["method"].str.contains("descent")
     wanted = pd.DataFrame(rows, columns=columns)
-    compare(drop[predicted], wanted[predicted], rtol=1e-4)  # the solvers' accuracy
-    compare(drop[~predicted], wanted[~predicted], rtol=1e-12)
+    compare(drop[predicted], wanted[predicted], NARROW | {"rtol": 1e-4})  # the solvers' accuracy
+    compare(drop[~predicted], wanted[~predicted], NARROW)
     assert drop.loc[drop["lost"], "method"].tolist() == [
         "plain gradient descent, float64",
         "plain gradient descent, float32",

@@ -10,12 +10,13 @@ from safetensors.torch import load_file
 
 from lib.files.files import InputError
 from tests.gradual_rank.gradual_rank_reference import write_problems
-from tests.stages.made import files, generator
+from tests.stages.made import generator
 
 SIZES = {"n_seeds": 1, "first_seed": 3, "n_samples": 2, "seq_len": 3, "d_model": 2}
 LAWS = {"teacher": "gaussian", "start": "uniform"}
+USUAL = LAWS | {"seq_len": 9, "max_stages": 5}  # of what a line leaves empty
 HEADS = {
-    "one": {**SIZES, **LAWS, "n_seeds": 2, "first_seed": 6, "n_times": "[1, 2]"},
+    "one": {**SIZES, "n_seeds": 2, "first_seed": 6, "n_times": "[1, 2]"},
     "two": {**SIZES, "d_model": 3, "teacher": "uniform", "start": "gaussian"},
 }
 TRANSFORMERS = {
@@ -52,12 +53,11 @@ def pair(law, size, *purpose):
 
 
 def test_a_task_holds_the_draws_of_its_seeds_and_the_answers_of_their_teachers(stage, tmp_path):
-    found = make(stage, tmp_path, HEADS, {})
-    for name, sizes in HEADS.items():
-        task, seeds = (
-            found[name],
-            range(sizes["first_seed"], sizes["first_seed"] + sizes["n_seeds"]),
-        )
+    found = make(stage, tmp_path, HEADS, USUAL)
+    for name, line in HEADS.items():
+        sizes = USUAL | line
+        task = found[name]
+        seeds = range(sizes["first_seed"], sizes["first_seed"] + sizes["n_seeds"])
         assert task.keys() == {"seeds", "X", "Y", "teacher", "u", "v"}
         assert task["seeds"].tolist() == list(seeds)
         d = sizes["d_model"]
@@ -91,22 +91,6 @@ def test_a_transformer_has_frames_and_frozen_blocks_and_adds_what_its_heads_say(
                 hidden = X @ W_1[layer]
                 X = X + (hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2) @ W_2[layer]
             torch.testing.assert_close(X, Y, rtol=1e-11, atol=1e-13)
-
-
-def test_what_a_line_leaves_empty_is_as_usual(stage, tmp_path):
-    usual = {"n_samples": 2, "seq_len": 9, "start": "uniform", "max_stages": 5}
-    lines = {"one": HEADS["one"] | {"n_samples": "", "start": ""}, "two": HEADS["two"]}
-    found = make(stage, tmp_path, lines, usual)
-    whole = make(stage, tmp_path, HEADS, {})
-    assert all(torch.equal(found["one"][key], one) for key, one in whole["one"].items())
-
-
-def test_a_task_without_seeds_is_refused(stage, tmp_path):
-    lines = {"one": HEADS["one"], "two": HEADS["two"] | {"n_seeds": 0}}
-    said = r"problems\.tsv: line 3, column n_seeds: wanted a number in .*, got 0"
-    with pytest.raises(InputError, match=said):
-        make(stage, tmp_path, lines, {})
-    assert files(tmp_path) == ["params.yaml", "problems.tsv"]
 
 
 def test_half_a_transformer_is_refused(stage, tmp_path):

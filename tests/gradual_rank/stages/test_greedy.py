@@ -16,10 +16,13 @@ from tests.gradual_rank.gradual_rank_reference import (
     Head,
     Start,
     algorithm_1,
+    compare,
     draw_toy,
     flow,
     head,
+    head_of,
     staged_events,
+    start_of,
     write_problems,
 )
 from tests.stages.made import files, generator
@@ -37,9 +40,11 @@ TASKS = {
     "paper": ([4], (4, 3, 2), [39]),
     "base": ([5, 3], (4, 3, 2), [20, 4]),
 }
-# Of the tables of stages, what is compared less narrowly.
-DERIVED = {"g", "charge", "learning_rate_limit", "strictness_products", "strictness_weights"}
-ADAPTER = ["seed", "log10_init_scale", "source", "end", "time", "coordinate", "sign", "rises"]
+NARROW = {"rtol": 1e-7, "atol": 0}  # of the tables of stages
+DERIVED = ("g", "charge", "learning_rate_limit", "strictness_products", "strictness_weights")
+WITHIN = {"rtol": 1e-4, "atol": 1e-9}  # of events, whose times are as accurate as the solver
+EVENTS = ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
+ADAPTER = [*EVENTS[:2], "source", "end", *EVENTS[2:]]
 
 
 @pytest.fixture
@@ -66,7 +71,7 @@ def run(stage, tmp_path, params=PARAMS, scales=SCALES, **solver):
 
 def stages_of(toy, i, max_stages):
     """The stages of a seed up to the first whose loss is low, or the last that is allowed."""
-    loss = Head(toy["X"][i], toy["Y"][i])
+    loss = head_of(toy, i)
     for k, row in enumerate(itertools.islice(algorithm_1(loss), max_stages + 1)):
         p = row["p"]
         row |= {"seed": int(toy["seeds"][i]), "stage": k, "loss": loss.relative(p)}
@@ -102,25 +107,19 @@ def curvatures(loss, p):
 def check_stages(found, toy, max_stages):
     """Every stage is where the charges and the flow without scale lead."""
     each = (stages_of(toy, i, max_stages) for i in range(len(toy["seeds"])))
-    wanted = pd.DataFrame(itertools.chain(*each))
-    assert set(found) == {*wanted, "residual"}
-    assert found["residual"].between(0, 1e-9).all()
-    assert found.pop("dropped").map(list).tolist() == wanted.pop("dropped").tolist()
-    for name in wanted:
-        near = {"rtol": 1e-6, "atol": 1e-9} if name in DERIVED else {"rtol": 1e-7}
-        a, b = (np.stack(list(rows[name])).astype(float) for rows in (found, wanted))
-        np.testing.assert_allclose(a, b, err_msg=name, **near)
+    assert found.pop("residual").between(0, 1e-9).all()
+    near = {name: {"rtol": 1e-6, "atol": 1e-9} for name in DERIVED}
+    compare(found, itertools.chain(*each), NARROW, **near)
 
 
 def events_of(toy, params, stages):
     """The rows of events that the table of a task must have: seed by seed, scale by scale."""
     for i, seed in enumerate(toy["seeds"].tolist()):
-        loss = Head(toy["X"][i], toy["Y"][i])
         last = stages.loc[stages["seed"] == seed, "time"].max()
         for scale in params["forecast_scales"]:
-            start = Start(toy["u"][i].numpy(), toy["v"][i].numpy(), scale)
             end = last * (-scale * math.log(10) + SOLVER["margin"])
-            for event in staged_events(loss, start, end, SOLVER["threshold"]):
+            run = head_of(toy, i), start_of(toy, i, scale), end, SOLVER["threshold"]
+            for event in staged_events(*run):
                 yield seed, scale, *event
 
 
@@ -141,15 +140,6 @@ def fine_tune(toy, i, scale):
             yield seed, scale, source, end, *event
 
 
-def compare(found, rows, columns, atol=1e-9):
-    """The table has these rows in this order, the times to the accuracy of the stage's solver."""
-    assert list(found) == columns
-    wanted = pd.DataFrame(rows, columns=columns)
-    exact = [column for column in columns if column not in ("time", "end")]
-    assert found[exact].values.tolist() == wanted[exact].values.tolist()
-    np.testing.assert_allclose(found["time"], wanted["time"].astype(float), rtol=1e-4, atol=atol)
-
-
 def test_the_stages_the_events_and_the_forecast_are_those_of_scipy(stage, tmp_path, toys):
     tables = run(stage, tmp_path)
     kinds = itertools.product(sorted(TASKS), ("events", "stages"))
@@ -158,7 +148,8 @@ def test_the_stages_the_events_and_the_forecast_are_those_of_scipy(stage, tmp_pa
     for name, toy in toys.items():
         check_stages(tables[f"{name}_stages"], toy, PARAMS[name]["max_stages"])
         events = events_of(toy, PARAMS[name], tables[f"{name}_stages"])
-        compare(tables[f"{name}_events"], events, [ADAPTER[k] for k in (0, 1, 4, 5, 6, 7)])
+        wanted = pd.DataFrame(events, columns=EVENTS).astype({"time": float})
+        compare(tables[f"{name}_events"], wanted, WITHIN)
     lasts = tables["small_stages"].groupby("seed")["stage"].max()
     assert lasts.to_dict() == {6: 3, 2: 2}  # ended by the number of stages, and by the loss
     assert tables["small_stages"]["n_dropped"].sum() == 1
@@ -166,10 +157,9 @@ def test_the_stages_the_events_and_the_forecast_are_those_of_scipy(stage, tmp_pa
     assert not tables["small_events"]["rises"].all()
     assert 0 in tables["paper_events"]["time"].tolist()
     rows = [row for scale in SCALES for i in range(2) for row in fine_tune(toys["base"], i, scale)]
-    forecast = tables["forecast"]
-    compare(forecast, rows, ADAPTER, atol=5e-6)
-    np.testing.assert_allclose(forecast["end"], [row[3] for row in rows], rtol=1e-12)
-    assert len(forecast.groupby(ADAPTER[:3])) == 12
+    wanted = pd.DataFrame(rows, columns=ADAPTER)
+    compare(tables["forecast"], wanted, WITHIN, time={"atol": 5e-6}, end=NARROW)
+    assert len(wanted.groupby(ADAPTER[:3])) == 12
 
 
 def test_a_forecast_of_no_adapters_has_its_columns(stage, tmp_path, toys):
