@@ -12,8 +12,8 @@ import pandas as pd
 
 from lib.gradual_rank.measures import CELL, Table, Vector, by_cell
 from lib.gradual_rank.orders import kendall
+from lib.gradual_rank.scales import LOG10
 
-LOG10 = math.log(10)
 TIME_ERRORS = [
     "log_scale",
     "time_error_median",
@@ -134,9 +134,15 @@ def halvings(errors: Table, log10_init_scale: float) -> pd.Series:
     return pd.Series({f"1e{s:g}": medians[2 * s] / medians[s] for s in scales}, dtype=float)
 
 
-def time_measures(errors: Table, log10_init_scale: float) -> dict[str, pd.Series]:
-    """The constants of the law by seed, and the halvings of the error by scale."""
-    return {
-        "time_constant": constants(errors, log10_init_scale),
-        "halving": halvings(errors, log10_init_scale),
-    }
+def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
+    """Beside how each descent ended, its median time error; 1 where it never activates."""
+    key = ["form", "share_of_limit", "seed"]
+    scale = float(ends["log10_init_scale"].iloc[0])
+    flow = flow[flow["rises"] & (flow["log10_init_scale"] == scale)]
+    truth = flow.groupby(["seed", "coordinate"])["time"].min().rename("flow")
+    times = events[events["rises"]].groupby([*key, "coordinate"])["time"].min()
+    both = ends[key].merge(truth.reset_index(), on="seed").join(times, on=[*key, "coordinate"])
+    measured, predicted = (both[name].to_numpy() for name in ("time", "flow"))
+    both["error"] = relative_errors(measured, predicted, predicted)
+    error = both.groupby(key)["error"].median().rename("time_error")
+    return ends.merge(error.reset_index(), on=key, how="left")

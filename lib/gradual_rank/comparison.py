@@ -2,11 +2,11 @@
 
 import math
 
-import numpy as np
 import pandas as pd
 
 from lib.files.tables import pick
-from lib.gradual_rank.measures import Table, by_scale
+from lib.gradual_rank.measures import Table, apart, by_scale
+from lib.gradual_rank.scales import LOG10
 
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
 BY_SCALE = ("order", "separate", "slope_least", "slope_most")
@@ -38,7 +38,7 @@ def delays(runs: Table) -> dict[str, pd.Series]:
     early = pick(runs, log10_init_scale=large)
     change = late["first_rise"] - early["first_rise"]
     return {
-        "delay": change / ((large - small) * math.log(10)) * late["growth"],
+        "delay": change / ((large - small) * LOG10) * late["growth"],
         "delay_change": change.abs() / early["first_rise"],
     }
 
@@ -71,6 +71,6 @@ def flow_distances(paths: Table, events: Table) -> Table:
     base = paths[paths["method"] == "flow"].set_index(["seed", "time"])["p"]
     rows = paths[paths["method"] != "flow"].copy()
     flow = base.loc[list(zip(rows["seed"], rows["time"], strict=True))]
-    rows["distance"] = [float(np.abs(a - b).max()) for a, b in zip(rows["p"], flow, strict=True)]
+    rows["distance"] = apart(rows["p"], flow)
     rows["passed"] = rows["time"] >= rows["seed"].map(passes).fillna(math.inf)
     return rows.drop(columns="p").reset_index(drop=True)

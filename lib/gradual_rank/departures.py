@@ -3,12 +3,11 @@
 Tables of stages, plateaus and events are those that the dynamics give.
 """
 
-import math
-
 import numpy as np
 import pandas as pd
 
-from lib.gradual_rank.measures import CELL, Table
+from lib.gradual_rank.measures import CELL, Table, apart, beside_theory
+from lib.gradual_rank.scales import LOG10
 
 Rise = tuple[int, int]  # a coordinate and the sign with which it rises
 
@@ -41,13 +40,10 @@ def off_plateaus(stages: Table, plateaus: Table) -> Table:
     |p|^{1/2})$, whose least is `strictness_weights`. One row per seed, scale and stage but the
     start.
     """
-    theory = stages[["seed", "stage", "p", "time", "next_time", "strictness_weights"]]
-    both = plateaus[plateaus["stage"] > 0].drop(columns="time")
-    both = both.merge(theory, on=["seed", "stage"], suffixes=("", "_theory"))
-    pairs = zip(both["p"], both["p_theory"], strict=True)
-    wait = (both["next_time"] - both["time"]) * -both["log10_init_scale"] * math.log(10)
+    both = beside_theory(plateaus, stages, ["p", "next_time", "strictness_weights"])
+    wait = (both["next_time"] - both["begin"]) * -both["log10_init_scale"] * LOG10
     return both[[*CELL, "stage"]].assign(
-        error=pd.Series([float(np.abs(p - q).max()) for p, q in pairs], both.index, float),
+        error=apart(both["p"], both["p_theory"]),
         relaxations=wait * both["strictness_weights"],
     )
 

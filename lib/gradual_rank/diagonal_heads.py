@@ -325,7 +325,7 @@ class DiagonalTransformer(DiagonalLoss):
         frames: Float[Tensor, "layer head d d"],
         W_1: Float[Tensor, "layer d d_mlp"],
         W_2: Float[Tensor, "layer d_mlp d"],
-        Y: Float[Tensor, "sample token d"] | None = None,
+        Y: Float[Tensor, "sample token d"],
     ):
         self.X, self.frames, self.W_1, self.W_2, self.Y = X, frames, W_1, W_2, Y
         self.size = 2 * frames.shape[0] * frames.shape[1] * frames.shape[2]
@@ -333,9 +333,7 @@ class DiagonalTransformer(DiagonalLoss):
     def on_share(self, share: float) -> "DiagonalTransformer":
         """The loss on the first of the samples, one at least."""
         n = max(1, round(share * len(self.X)))
-        return DiagonalTransformer(
-            self.X[:n], self.frames, self.W_1, self.W_2, None if self.Y is None else self.Y[:n]
-        )
+        return DiagonalTransformer(self.X[:n], self.frames, self.W_1, self.W_2, self.Y[:n])
 
     def output(self, p: Float[Tensor, " p"]) -> Float[Tensor, "sample token d"]:
         """The last layer's tokens."""
@@ -348,8 +346,6 @@ class DiagonalTransformer(DiagonalLoss):
 
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
         """Mean squared error."""
-        if self.Y is None:
-            raise ValueError("Y: wanted the targets, got none")
         rows = [(self.output(row) - self.Y).square().mean() for row in p.reshape(-1, p.shape[-1])]
         return torch.stack(rows).reshape(p.shape[:-1])
 
@@ -366,8 +362,6 @@ class DiagonalTransformer(DiagonalLoss):
         return torch.from_numpy(np.stack(rows)).reshape(p.shape).neg_()
 
     def _slope(self, p: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
-        if self.Y is None:
-            raise ValueError("Y: wanted the targets, got none")
         _, n_tokens, d = self.X.shape
         X = self.X.numpy().reshape(-1, d)
         found = []
@@ -413,7 +407,7 @@ def _by_head(T: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def diagonal_network(
     X: Float[Tensor, "sample token d"],
-    Y: Float[Tensor, "sample token d"] | None = None,
+    Y: Float[Tensor, "sample token d"],
     frames: Float[Tensor, "layer head d d"] | None = None,
     W_1: Float[Tensor, "layer d d_mlp"] | None = None,
     W_2: Float[Tensor, "layer d_mlp d"] | None = None,
@@ -422,18 +416,17 @@ def diagonal_network(
     transformer of Example 3.2.
     """
     if frames is None or W_1 is None or W_2 is None:
-        return DiagonalHead(X, torch.zeros_like(X) if Y is None else Y)
+        return DiagonalHead(X, Y)
     return DiagonalTransformer(X, frames, W_1, W_2, Y)
 
 
-def taught(p: Float[Tensor, " p"], **network: Tensor) -> Float[Tensor, "sample token d"]:
+def taught(
+    p: Float[Tensor, " p"], X: Float[Tensor, "sample token d"], **blocks: Tensor
+) -> Float[Tensor, "sample token d"]:
     """The output of a network of `diagonal_network` with products p: the targets that a teacher
     gives.
     """
-    loss = diagonal_network(**network)
-    return (
-        loss.output(p) if isinstance(loss, DiagonalTransformer) else diagonal_head(network["X"], p)
-    )
+    return DiagonalTransformer(X, Y=X, **blocks).output(p) if blocks else diagonal_head(X, p)
 
 
 def adapted_head(

@@ -38,6 +38,7 @@ from lib.training.stiff_flow import (
 
 Tolerance = Annotated[float, Interval("(0, 0.1]")]
 LogScale = Annotated[float, Interval("[-1000, 0)")]
+CELL: dict[str, type] = {"seed": int, "log10_init_scale": float}  # of tables of flows
 CAP = 1e6  # of |p| within trial steps of the implicit solver, whose exponentials would overflow
 
 
@@ -79,9 +80,15 @@ class Solver:
 
     def predicted(self, loss: Shared, start: "LogCoordinates", end: float) -> "Iterator[Event]":
         """The events of `staged_flow`."""
-        names = ("threshold", "stationary", "max_events")
-        numbers = {name: getattr(self, name) for name in names}
-        return staged_flow(loss, start, end, **numbers, **self.on(loss))
+        return staged_flow(
+            loss,
+            start,
+            end,
+            threshold=self.threshold,
+            stationary=self.stationary,
+            max_events=self.max_events,
+            **self.on(loss),
+        )
 
 
 @dataclass(frozen=True)
@@ -248,9 +255,9 @@ def with_events(
         yield step, events
 
 
-def event_table(rows: Sequence[Mapping[str, Any]], **cell: type) -> pd.DataFrame:
+def event_table(rows: Sequence[Mapping[str, Any]], **more: type) -> pd.DataFrame:
     """A table of events: the columns of their cell, then those of `Event`; typed even if empty."""
-    types = {**cell, "time": float, "coordinate": int, "sign": int, "rises": bool}
+    types = {**CELL, **more, "time": float, "coordinate": int, "sign": int, "rises": bool}
     return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.files.files import InputError
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator
 from lib.training.gradient_descent import Step, Weights, descent
@@ -91,8 +92,13 @@ def _small_products(A: Tensor, B: Tensor) -> Tensor:
         return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
 
 
-def full_descent(head: FullHead, start: Weights, rate: float) -> Iterator[Step]:
-    """Gradient descent on W_K, W_Q, W_V and W_O."""
+def full_descent(
+    head: FullHead, start: Weights, rate: float, name: str = "learning_rate"
+) -> Iterator[Step]:
+    """Gradient descent on W_K, W_Q, W_V and W_O.
+
+    Raises `InputError`, which names the param of the rate, at a step whose loss is not finite.
+    """
 
     def loss_and_slopes(W: Weights) -> tuple[Tensor, Weights]:
         products = (W[a] @ W[b].mT for a, b in PRODUCTS.values())
@@ -107,7 +113,13 @@ def full_descent(head: FullHead, start: Weights, rate: float) -> Iterator[Step]:
             "W_O": W["W_O"] + rate * g["W_VO"].mT @ W["W_V"],
         }
 
-    return descent(loss_and_slopes, start, moved)
+    for step in descent(loss_and_slopes, start, moved):
+        if not step.loss.isfinite().all():
+            raise InputError(
+                f"{name}: wanted one with which descent stays finite, got {rate:g} (step "
+                f"{step.number})"
+            )
+        yield step
 
 
 class SharedTokensHead:
@@ -201,6 +213,14 @@ def products_of_ranks(
     return [P[..., :r] @ Q[..., :r].mT / math.sqrt(P.shape[-1] * r) for r in ranks]
 
 
+def targets(
+    X: Float[Tensor, "seed sample token d"], seeds: Sequence[int], ranks: Sequence[int]
+) -> Float[Tensor, "seed teacher sample token d"]:
+    """The targets that teachers of some ranks and one norm give, of every seed."""
+    teachers = products_of_ranks(gaussian_factors(X.shape[-1], seeds, "full teacher"), ranks)
+    return torch.stack([output(X, W_KQ, W_VO) for W_KQ, W_VO in teachers], 1)
+
+
 def named(W: Float[Tensor, "side product *batch d d"]) -> dict[str, Float[Tensor, "*batch d d"]]:
     """The matrices of factors by their names."""
     return {
@@ -217,18 +237,23 @@ def spectra(W: Float[Tensor, "side product *batch d d"]) -> Float[np.ndarray, "p
 
 
 def first_rise(
-    G: Square, W_V: Square, W_O: Square, log_scale: float, threshold: float, learning_rate: float
+    G: Square,
+    W: Float[Tensor, "side product *batch d d"],
+    log_scale: float,
+    threshold: float,
+    learning_rate: float,
 ) -> dict[str, Float[Tensor, "*batch"]]:
     r"""When the first singular value of W_VO reaches the threshold, in units of the flow.
 
     In the `limit`, from a `finite` scale, and for the steps of descent, `stepped`.
     With $G = -\partial L/\partial W_{VO}$ at 0 and its leading $\sigma, u, v$, the flow near 0 is
     $\dot W_V = G W_O$, $\dot W_O = G^\top W_V$, so that $u^\top W_V + v^\top W_O$ grows as
-    $e^{\sigma t}$. From $W_V, W_O$ times $\alpha = e^{\mathrm{log\_scale}}$, $t = \log(4 q /
+    $e^{\sigma t}$. From the factors W times $\alpha = e^{\mathrm{log\_scale}}$, $t = \log(4 q /
     (\alpha^2 \|u^\top W_V + v^\top W_O\|^2)) / 2 \sigma$. The limit is $T_1 \log(1/\alpha)$ with
     $T_1 = 1/\sigma$, and gradient descent grows at $\log(1 + \eta \sigma) / \eta$ for σ.
     """
     U, sigma, Vh = torch.linalg.svd(G)
+    W_V, W_O = W[:, 1]
     joint = (U[..., :, :1].mT @ W_V + Vh[..., :1, :] @ W_O)[..., 0, :]
     sigma = sigma[..., 0]
     exponent = torch.log(4 * threshold / joint.square().sum(-1)) - 2 * log_scale

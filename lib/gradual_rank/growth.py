@@ -141,10 +141,8 @@ def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) ->
     """How fast each of the n largest singular values of a factor grows per τ, over a window of
     times.
     """
-    rows = np.array([[np.interp(t, times, sigma[:, i]) for t in window] for i in range(n)]).reshape(
-        n, 2
-    )
-    return (rows[:, 1] - rows[:, 0]) / (window[1] - window[0])
+    rows = [np.interp(window, times, sigma[:, i]) for i in range(n)]
+    return np.diff(np.reshape(rows, (n, 2)))[:, 0] / (window[1] - window[0])
 
 
 def timing(

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from lib.files.files import clear
 from lib.files.tables import compact, pick, write_measures, write_table
+from lib.gradual_rank.scales import LOG10
 from lib.matrices.ranks import stable_rank
 
 Table = pd.DataFrame
@@ -34,6 +35,22 @@ def by_cell(table: Table, columns: Sequence[str], of: Callable[[Table], Sequence
     """A row for every seed and scale of a table: what `of` makes of its rows, as these columns."""
     rows = [(*cell, *of(part)) for cell, part in table.groupby(CELL)]  # pyright: ignore
     return pd.DataFrame(rows, columns=[*CELL, *columns])
+
+
+def apart(p: pd.Series, q: pd.Series) -> pd.Series:
+    """The largest difference of an entry of two arrays, row by row."""
+    found = [float(np.abs(a - b).max()) for a, b in zip(p, q, strict=True)]
+    return pd.Series(found, p.index, float)
+
+
+def beside_theory(plateaus: Table, stages: Table, columns: Sequence[str]) -> Table:
+    """The plateaus of a flow but the first, with these columns of their stages of Algorithm 1.
+
+    What both have is `_theory` of the stages; `begin` is when these begin.
+    """
+    theory = stages[["seed", "stage", *columns]].assign(begin=stages["time"])
+    later = plateaus[plateaus["stage"] > 0]
+    return later.merge(theory, on=["seed", "stage"], suffixes=("", "_theory"))
 
 
 def write_metrics(
@@ -70,7 +87,7 @@ def by_scale(table: Table, column: str) -> dict[str, pd.Series]:
 
 def measures_by_scale(errors: Table) -> dict[str, dict[str, pd.Series]]:
     """Every measure of a table of errors, one row per seed and scale."""
-    return {name: by_scale(errors, column) for name, column in BY_SCALE.items() if column in errors}
+    return {name: by_scale(errors, column) for name, column in BY_SCALE.items()}
 
 
 def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
@@ -78,11 +95,11 @@ def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
 
     As `same`, one row per seed and scale; plateaus of no duration have no middle.
     """
-    both = stages[(stages["stage"] > 0) & (stages["next_time"] > stages["time"])]
-    both = both.merge(plateaus, on=["seed", "stage"], suffixes=("", "_flow"))
+    both = beside_theory(plateaus, stages, ["p", "next_time"])
+    both = both[both["next_time"] > both["begin"]]
     same = [
         np.array_equal(np.abs(p) > significant, np.abs(q) > significant)
-        for p, q in zip(both["p"], both["p_flow"], strict=True)
+        for p, q in zip(both["p"], both["p_theory"], strict=True)
     ]
     both = both.assign(same=pd.Series(same, both.index, float))
     return both.groupby(CELL)["same"].mean().reset_index()
@@ -96,10 +113,7 @@ def charge_constants(stages: Table, plateaus: Table) -> Table:
     17). In Algorithm 1 it moves at $g_i(\theta^k)$ off the support, and stays on it. The median
     over all coordinates and plateaus, one row per seed and scale.
     """
-    theory = stages[["seed", "stage", "g", "charge", "support"]].assign(begin=stages["time"])
-    both = plateaus[plateaus["stage"] > 0].merge(
-        theory, on=["seed", "stage"], suffixes=("", "_theory")
-    )
+    both = beside_theory(plateaus, stages, ["g", "charge", "support"])
 
     def off(row: Any) -> Vector:
         moved = row.g * (row.rescaled_time - row.begin)
@@ -108,7 +122,7 @@ def charge_constants(stages: Table, plateaus: Table) -> Table:
     def constant(here: Table) -> tuple[float]:
         scale = float(here["log10_init_scale"].iloc[0])
         every = np.concatenate([off(row) for row in here.itertuples()])
-        return (float(np.median(every)) * -scale * math.log(10),)
+        return (float(np.median(every)) * -scale * LOG10,)
 
     return by_cell(both, ["constant"], constant)
 
@@ -131,40 +145,14 @@ def departed(stages: Table) -> Table:
     return pd.DataFrame(rows, columns=["seed", "stage", "coordinate", "pull"])
 
 
-def plateau_distances(stages: Table, plateaus: Table, significant: float) -> Table:
-    """Shares of same supports and constants of the charges, side by side."""
-    constants = charge_constants(stages, plateaus)
-    return same_supports(stages, plateaus, significant).merge(constants, on=CELL, how="outer")
-
-
-def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
-    """Beside how each descent ended, its median time error; 1 where it never activates."""
-    key = ["form", "share_of_limit", "seed"]
-    scale = float(ends["log10_init_scale"].iloc[0])
-    flow = flow[flow["rises"] & (flow["log10_init_scale"] == scale)]
-    truth = flow.groupby(["seed", "coordinate"])["time"].min().rename("flow")
-    times = events[events["rises"]].groupby([*key, "coordinate"])["time"].min()
-    both = ends[key].merge(truth.reset_index(), on="seed").join(times, on=[*key, "coordinate"])
-    both["error"] = ((both["time"] - both["flow"]).abs() / both["flow"]).where(
-        both["time"].notna(), 1.0
-    )
-    error = both.groupby(key)["error"].median().rename("time_error")
-    return ends.merge(error.reset_index(), on=key, how="left")
-
-
-def return_errors(returns: Table, truth: str) -> pd.Series:
-    """The relative error of the time of return, by method, at its smallest scale."""
-    first = (
-        returns.sort_values("log10_init_scale", kind="stable")
-        .groupby("method")["rescaled_time"]
-        .first()
-    )
-    return (first / float(first[truth]) - 1).abs()
-
-
 def example_measures(drop: Table) -> dict[str, pd.Series]:
-    """The example whose third coordinate returns, against Algorithm 1, by method."""
-    errors = return_errors(drop[(drop["coordinate"] == 2) & (drop["sign"] < 0)], "Algorithm 1")
+    """How far the time at which the example's third coordinate returns is from Algorithm 1's, by
+    method, at its smallest scale.
+    """
+    returns = drop[(drop["coordinate"] == 2) & (drop["sign"] < 0)]
+    by_method = returns.sort_values("log10_init_scale", kind="stable").groupby("method")
+    first = by_method["rescaled_time"].first()
+    errors = (first / float(first["Algorithm 1"]) - 1).abs()
     plain = ["plain gradient descent, float64", "plain gradient descent, float32"]
 
     def of(*methods: str) -> pd.Series:
@@ -238,12 +226,8 @@ def end_distances(paths: Table) -> Table:
     ratio of distances.
     """
     ends = paths[paths["after"] == paths["after"].max()]
-    apart = [
-        float(np.abs(a - b).max()) for a, b in zip(ends["p"], ends["p_undisturbed"], strict=True)
-    ]
-    return ends.drop(columns=["p", "p_undisturbed"]).assign(
-        distance=pd.Series(apart, ends.index, float)
-    )
+    distance = apart(ends["p"], ends["p_undisturbed"])
+    return ends.drop(columns=["p", "p_undisturbed"]).assign(distance=distance)
 
 
 def by_case(table: Table, column: str, number: str) -> pd.Series:
@@ -305,7 +289,7 @@ def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int
         flow = events[(events["seed"] == seed) & (events["log10_init_scale"] == scale)]
         if not len(flow):
             continue
-        unit = -float(scale) * math.log(10)  # pyright: ignore
+        unit = -float(scale) * LOG10  # pyright: ignore
         own = stages[stages["seed"] == seed]
         times = np.linspace(0, own["time"].max(), n_budgets)
         own = own[own["stage"] > 0]
@@ -350,14 +334,10 @@ def plateau_errors(stages: Table, plateaus: Table, lasting: float) -> Table:
     Medians over the plateaus. The final products are those of the last plateau that lasts more
     than a share of its time.
     """
-    theory = stages[["seed", "stage", "loss", "p", "next_time"]].assign(begin=stages["time"])
-    met = plateaus[plateaus["stage"] > 0].merge(
-        theory, on=["seed", "stage"], suffixes=("", "_theory")
-    )
-    pairs = zip(met["p"], met["p_theory"], strict=True)
+    met = beside_theory(plateaus, stages, ["loss", "p", "next_time"])
     met = met.assign(
         loss_error=(met["loss"] - met["loss_theory"]).abs(),
-        product_error=[float(np.abs(a - b).max()) for a, b in pairs],
+        product_error=apart(met["p"], met["p_theory"]),
         lasting=met["next_time"] / met["begin"] - 1 > lasting,
     )
 
@@ -381,7 +361,7 @@ def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
     """
     chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["of"] == "update")]
     time = chosen["step"] * chosen["learning_rate"]
-    rescaled = time / (-chosen["log10_init_scale"] * math.log(10))
+    rescaled = time / (-chosen["log10_init_scale"] * LOG10)
     kept = chosen[["seed", "log10_init_scale", "matrix", "step", "singular_values"]]
     ranks = stable_rank(np.stack(list(chosen["singular_values"])))
     return kept.assign(time=time, rescaled_time=rescaled, stable_rank=ranks)

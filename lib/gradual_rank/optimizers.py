@@ -113,8 +113,8 @@ class Adam:
     def __call__(self, G: Weights) -> Weights:
         """The step, after G has joined both means."""
         self.step += 1
-        self.m = {name: _mean(self.m.get(name), g, self.beta_1) for name, g in G.items()}
-        self.v = {name: _mean(self.v.get(name), g.square(), self.beta_2) for name, g in G.items()}
+        self.m = _means(self.m, G, self.beta_1)
+        self.v = _means(self.v, _squares(G), self.beta_2)
         of_m = 1 - self.beta_1**self.step  # corrects the bias of the mean of so few
         of_v = 1 - self.beta_2**self.step
         return {
@@ -132,7 +132,7 @@ class RMSProp:
 
     def __call__(self, G: Weights) -> Weights:
         """The step, after G has joined the mean."""
-        self.v = {name: _mean(self.v.get(name), g.square(), self.alpha) for name, g in G.items()}
+        self.v = _means(self.v, _squares(G), self.alpha)
         return {name: g / (self.v[name].sqrt() + self.eps) for name, g in G.items()}
 
 
@@ -149,14 +149,21 @@ class TorchMuon:
 
     def __call__(self, G: Weights) -> Weights:
         """The step, after G has joined the mean."""
-        self.m = {name: _mean(self.m.get(name), g, self.momentum) for name, g in G.items()}
+        self.m = _means(self.m, G, self.momentum)
         looked_ahead = [g.lerp(self.m[name], self.momentum) for name, g in G.items()]
         steps = newton_schulz(torch.stack(looked_ahead), bfloat16=True)
         return dict(zip(G, steps, strict=True))
 
 
-def _mean(before: Tensor | None, now: Tensor, beta: float) -> Tensor:
-    return now * (1 - beta) if before is None else before.lerp(now, 1 - beta)
+def _means(before: Weights, G: Weights, beta: float) -> Weights:
+    """Exponential means after G, which is the first where there are none before."""
+    if not before:
+        return {name: g * (1 - beta) for name, g in G.items()}
+    return {name: before[name].lerp(g, 1 - beta) for name, g in G.items()}
+
+
+def _squares(G: Weights) -> Weights:
+    return {name: g.square() for name, g in G.items()}
 
 
 RULES: dict[str, Callable[[], Rule]] = {

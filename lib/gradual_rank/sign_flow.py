@@ -22,7 +22,8 @@ import torch
 from jaxtyping import Bool, Float
 from scipy.integrate import RK23
 from scipy.optimize import brentq
-from torch import Tensor
+
+from lib.training.stiff_flow import Loss as Differentiable
 
 Vector = Float[np.ndarray, " p"]
 Mask = Bool[np.ndarray, " p"]
@@ -34,22 +35,17 @@ RAY = 1e-4
 # the time from which a path with a finite start is compared with the ray; there the start is still
 # seen
 SEEN = 0.01
+N_LOOKS = 200  # at times along it, for a g that changes its sign
 LONGEST = 0.02  # step of the solver, so that a coordinate seldom has two events in one
 
 
 @runtime_checkable
-class Loss(Protocol):
-    """What of a loss of products is needed: g and the columns of the Hessian of L."""
+class Loss(Differentiable, Protocol):
+    """What of a loss of products is needed: how many there are, g, and the columns of the Hessian
+    of L.
+    """
 
     size: int
-
-    def gradient(self, p: Tensor) -> Tensor:
-        """g(p)."""
-        ...
-
-    def hessian(self, p: Tensor, support: Tensor) -> Tensor:
-        """Columns of the second derivatives of L."""
-        ...
 
 
 class Event(NamedTuple):
@@ -75,23 +71,22 @@ class Piece(NamedTuple):
         return self.q * np.abs(self.q)
 
 
-def first_ray(loss: Loss) -> tuple[Vector, Vector]:
-    """The signs with which all coordinates leave zero, and g at a small time along them.
+def first_ray(loss: Loss) -> Vector:
+    """The signs with which all coordinates leave zero.
 
     What has a gradient at 0 follows its sign; the others that of the gradient that the former make.
     """
     g = _gradient(loss, np.zeros(loss.size))
     s = np.where(np.abs(g) > 1e-9 * np.abs(g).max(), np.sign(g), 0.0)
-    found = _gradient(loss, RAY * s)
-    return np.where(s != 0, s, np.sign(found)), found
+    return np.where(s != 0, s, np.sign(_gradient(loss, RAY * s)))
 
 
-def first_change(loss: Loss, end: float, n_looks: int = 200) -> tuple[float, int]:
+def first_change(loss: Loss, end: float) -> tuple[float, int]:
     """When and where g first changes its sign, from the first ray alone: infinity and -1 where not
     until the end.
     """
-    s, _ = first_ray(loss)
-    times = np.linspace(RAY, end, n_looks)
+    s = first_ray(loss)
+    times = np.linspace(RAY, end, N_LOOKS)
     before = RAY
     for time in times[1:]:
         changed = np.flatnonzero(s * _gradient(loss, time * s) < 0)
@@ -135,7 +130,7 @@ def against_ray(loss: Loss, end: float, times: Times, p: Course, g: Course) -> d
     from the ray.
     """
     predicted, coordinate = first_change(loss, end)
-    changes = changes_of_sign(times, first_ray(loss)[0] * g)
+    changes = changes_of_sign(times, first_ray(loss) * g)
     first = int(np.argmin(changes))
     measured = float(changes[first])
     return {
@@ -151,7 +146,7 @@ def sign_flow(loss: Loss, end: float, *, rtol: float, atol: float) -> Iterator[P
     """Yield the flow from zero to the end, piece by piece; a piece ends at an event or where the
     solver steps.
     """
-    s, _ = first_ray(loss)
+    s = first_ray(loss)
     q = RAY * s
     time = RAY
     sliding = np.zeros(loss.size, bool)

@@ -2,7 +2,6 @@
 comes back.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,34 +15,16 @@ from lib.files.params import Interval, Positive, Seeds, read_params
 from lib.files.tables import read_table, write_table
 from lib.gradual_rank.diagonal_heads import diagonal_network
 from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, with_samples
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tasks import read_toy
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
 COLUMNS = {
-    "returns": [
-        "seed",
-        "point",
-        "kind",
-        "time",
-        "noise",
-        "ratio_products",
-        "ratio_weights",
-        "baseline_moves",
-    ],
-    "paths": [
-        "seed",
-        "point",
-        "kind",
-        "time",
-        "noise",
-        "after",
-        "coordinates",
-        "p",
-        "p_undisturbed",
-    ],
-    "kicks": ["seed", "stage", "noise", "error"],
+    "returns": "seed point kind time noise ratio_products ratio_weights baseline_moves",
+    "paths": "seed point kind time noise after coordinates p p_undisturbed",
+    "kicks": "seed stage noise error",
 }
 
 
@@ -140,12 +121,12 @@ def disturb(
                     "baseline_moves": float(np.abs(p_base[-1] - p_base[0]).max()) / gaps[0],
                 }
             )
-            shown = {"coordinates": np.flatnonzero(touched)}
+            coordinates = np.flatnonzero(touched)
             paths.extend(
                 {
                     **row,
                     "after": t,
-                    **shown,
+                    "coordinates": coordinates,
                     "p": a[touched].astype(np.float32),
                     "p_undisturbed": b[touched].astype(np.float32),
                 }
@@ -153,7 +134,14 @@ def disturb(
             )
     kicks = list(begin_elsewhere(flow, predicted, params, seed))
     rows = {"returns": returns, "paths": paths, "kicks": kicks}
-    return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
+    return {
+        name: pd.DataFrame(rows[name], columns=columns.split()) for name, columns in COLUMNS.items()
+    }
+
+
+def drawn(seed: int, *purpose: int | str) -> np.random.Generator:
+    """The source of what is drawn for a purpose of a seed."""
+    return np.random.default_rng(generator(seed, *purpose).initial_seed())
 
 
 def along(
@@ -164,7 +152,7 @@ def along(
     """
     if len(predicted) < 2:
         return  # nothing ever joins
-    log_scale = params.log10_init_scale * math.log(10)
+    log_scale = params.log10_init_scale * LOG10
     start = LogCoordinates.of(u, v, log_scale)
     first, last = (float(predicted["time"].iloc[k]) * -log_scale for k in (1, -1))
     fine = np.linspace(0.0, last, 2000)
@@ -175,8 +163,7 @@ def along(
         for i in np.flatnonzero(above.any(0))
         if above[:, i].argmax() > 0
     ]
-    source = generator(seed, "times of disturbances")
-    random = np.random.default_rng(source.initial_seed()).uniform(first, last, params.n_random)
+    random = drawn(seed, "times of disturbances").uniform(first, last, params.n_random)
     chosen = [("random", int(np.searchsorted(fine, t))) for t in random]
     chosen += [("rise", k) for k in sorted(rises)[: params.n_rises]]
     for kind, k in chosen:
@@ -197,9 +184,7 @@ def move(
     size = len(here.y)
     u, v = np.split(point.weights(here.y), 2)
     touched = np.maximum(np.abs(u), np.abs(v)) > params.nonnegligible
-    draw = np.random.default_rng(generator(seed, "disturbance", number).initial_seed()).normal(
-        0, params.noise, (2, size)
-    )
+    draw = drawn(seed, "disturbance", number).normal(0, params.noise, (2, size))
     u, v = u + draw[0] * touched, v + draw[1] * touched
     if noise == "balanced":  # both keep their signs, and c is the same
         y = np.where(touched, np.sign(here.y) * here.level(np.maximum(u**2, 1e-300)), here.y)
@@ -231,9 +216,7 @@ def begin_elsewhere(
         sign = np.sign(p)
         sign[i] = after["sign"]
         root = np.sqrt(np.abs(p))
-        draw = np.random.default_rng(generator(seed, "kick", k).initial_seed()).normal(
-            0, params.noise, (2, len(p))
-        )
+        draw = drawn(seed, "kick", k).normal(0, params.noise, (2, len(p)))
         newcomer = np.arange(len(p)) == i
         for noise in ("none", "balanced", "independent"):
             u, v = np.abs(root + draw[0]), np.abs(root + draw[1])

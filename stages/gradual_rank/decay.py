@@ -38,12 +38,12 @@ from lib.gradual_rank.flow import LogScale, Solver
 from lib.gradual_rank.full_heads import (
     SharedTokensHead,
     gaussian_factors,
-    output,
-    products_of_ranks,
+    targets,
 )
 from lib.gradual_rank.full_heads import first_rise as first_rise_of_matrices
 from lib.gradual_rank.greedy import Stage, greedy
 from lib.gradual_rank.growth import first_time
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tasks import Samples, Size, gaussian_pair, tokens_of
 from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import Step
@@ -114,12 +114,18 @@ def follow(case: Case, share: float, solver: Solver) -> Tables:
     halved = Decayed(loss, share * largest)
     bent = Decayed(loss.on_share(solver.curvature_share), halved.decay)
     numbers: dict[str, Any] = {"rtol": solver.rtol, "atol": solver.atol, "curvature": bent}
-    begun = {"kick": solver.kick, "stationary": solver.stationary}
-    every = greedy(halved, halved.size, lowest=-math.inf, **begun, **numbers)
+    every = greedy(
+        halved,
+        halved.size,
+        lowest=-math.inf,
+        kick=solver.kick,
+        stationary=solver.stationary,
+        **numbers,
+    )
     stages = list(itertools.islice(every, solver.max_events))
     tables: list[Tables] = []
     for log10_scale in case.log10_init_scales:
-        log_scale = log10_scale * math.log(10)
+        log_scale = log10_scale * LOG10
         start = log_halves(u, v, log_scale)
         end = solver.end((1 + REST) * max(stages[-1].time, 1 / largest), log_scale)
         steps = list(halves_flow(halved, start, end, **numbers))
@@ -188,20 +194,18 @@ def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Ta
 
     The end is where the first singular value of all that can rise is at the threshold, or rest.
     """
-    d = case.d_model
-    log_scale = log10_scale * math.log(10)
+    log_scale = log10_scale * LOG10
     together = (-1, len(case.shares), -1, -1, -1)
     X = tokens_of(case.seeds, *case.sizes)
-    [teacher] = products_of_ranks(gaussian_factors(d, case.seeds, "full teacher"), [d])
-    head = SharedTokensHead(X, output(X, *teacher)[:, None].expand(together))
+    d = case.d_model
+    head = SharedTokensHead(X, targets(X, case.seeds, [d]).expand(together))
     unscaled = gaussian_factors(d, case.seeds, "full start")[:, :, :, None]
     unscaled = unscaled.expand(-1, -1, *together[:-1])
     zero = torch.zeros_like(unscaled[0, 0])
     initial, _, G = head.loss_and_gradients(zero, zero)
     sigma = torch.linalg.matrix_norm(G, 2)
     decays = torch.tensor(case.shares, dtype=torch.float64) * sigma
-    W_V, W_O = unscaled[:, 1]
-    forecast = first_rise_of_matrices(G, W_V, W_O, log_scale, threshold, RATE)
+    forecast = first_rise_of_matrices(G, unscaled, log_scale, threshold, RATE)
     expected = decayed_rise(forecast, sigma, decays, RATE)
     every = decayed_descent(head, math.exp(log_scale) * unscaled, RATE, decays)
     looks = itertools.islice(every, 0, MOST_STEPS + 1, EVERY)

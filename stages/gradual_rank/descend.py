@@ -24,6 +24,7 @@ from lib.gradual_rank.flow import (
     with_events,
 )
 from lib.gradual_rank.greedy import greedy
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.step_counts import steps_to
 from lib.gradual_rank.tasks import gaussian_pair, read_head, read_toy
 from lib.training.devices import generator, use_threads
@@ -34,7 +35,7 @@ RepresentableScale = Annotated[float, Interval("[-100, 0)")]
 REST = 1e-6  # of the example: where its coordinates start, and when a stage is at rest
 TOLERANCES: Any = {"rtol": 1e-6, "atol": 1e-4}  # of the example, which costs little
 MAX_STEPS = 200_000
-DROP = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
+DROP = "method log10_init_scale coordinate sign rescaled_time lost"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Variant:
 @dataclass(frozen=True)
 class Drop:
     coupling: Annotated[float, Interval("(0, 0.7]")]
-    minimum: tuple[float, ...]
+    minimum: tuple[float, float, float]
     seed: Seed
     learning_rate: Positive
     log10_init_scale: RepresentableScale
@@ -54,14 +55,12 @@ class Drop:
     rescaled_end: Positive
 
     def __post_init__(self) -> None:
-        if len(self.minimum) != 3:
-            raise ValueError(f"minimum: wanted three coordinates, got {self.minimum}")
-        _ = self.n_steps
+        _ = self.n_steps  # not too many
 
     @property
     def n_steps(self) -> int:
         """Of the descents."""
-        end = -self.log10_init_scale * math.log(10) * self.rescaled_end
+        end = -self.log10_init_scale * LOG10 * self.rescaled_end
         return steps_to(end, self.learning_rate, "rescaled_end, learning_rate", most=MAX_STEPS)
 
 
@@ -103,7 +102,7 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
     toy = read_head(task)
     places = toy.places(params.seeds, str(task))
     loss = DiagonalHead(toy.X[places], toy.Y[places])
-    scale = math.exp(params.log10_init_scale * math.log(10))
+    scale = math.exp(params.log10_init_scale * LOG10)
     u = scale * toy.u[places]
     v = scale * toy.v[places]
     rates, n_steps = rates_and_steps(stages, params, solver, variant)
@@ -161,7 +160,7 @@ def rates_and_steps(
         )
     rates = variant.share_of_limit * limits
     share = f"share_of_limit {variant.share_of_limit:g}"
-    log_scale = params.log10_init_scale * math.log(10)
+    log_scale = params.log10_init_scale * LOG10
     ends = [solver.end(last, log_scale) for last in by_seed["time"].max().loc[seeds]]
     n_steps = [
         steps_to(end, rate, share, most=MAX_STEPS)
@@ -192,7 +191,7 @@ def predict_example(drop: Drop, threshold: float) -> Tables:
         if stage.k:
             add("Algorithm 1", -math.inf, stage, 1.0)
     for scale in drop.flow_log10_init_scales:
-        unit = -scale * math.log(10)
+        unit = -scale * LOG10
         start = LogCoordinates.of(u, v, -unit)
         end = unit * drop.rescaled_end
         numbers = {"threshold": threshold, "stationary": REST, "max_events": 100, **TOLERANCES}
@@ -204,7 +203,7 @@ def predict_example(drop: Drop, threshold: float) -> Tables:
             for event in events:
                 if event.rises:
                     add("flow in log coordinates", scale, event, unit)
-    return {"drop": pd.DataFrame(rows, columns=DROP)}
+    return {"drop": pd.DataFrame(rows, columns=DROP.split())}
 
 
 def descend_example(drop: Drop, threshold: float, form: Form, precision: str) -> Tables:
@@ -216,7 +215,7 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
     loss.H = loss.H.to(dtype)
     loss.minimum = loss.minimum.to(dtype)
     scale = drop.log10_init_scale
-    log_scale = scale * math.log(10)
+    log_scale = scale * LOG10
     first, second = (torch.from_numpy(math.exp(log_scale) * w).to(dtype) for w in (u, v))
     if not (first.abs().min() > 0 and second.abs().min() > 0):
         raise InputError(
@@ -237,7 +236,7 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
                 rows.append((method, scale, i, 0, time, True))
         if state.step >= drop.n_steps:
             break
-    return {"drop": pd.DataFrame(rows, columns=DROP)}
+    return {"drop": pd.DataFrame(rows, columns=DROP.split())}
 
 
 if __name__ == "__main__":

@@ -10,29 +10,31 @@ from lib.files.params import Count, Fraction, Interval, Name, Positive, Seed, re
 from lib.files.tables import read_table, write_csv
 from lib.gradual_rank.activation_times import (
     activations,
+    constants,
     control_shares,
+    descent_errors,
+    halvings,
     rise_durations,
     time_errors,
-    time_measures,
 )
 from lib.gradual_rank.measures import (
     CELL,
     Table,
     assumption_measures,
     by_scale,
+    charge_constants,
     departed,
-    descent_errors,
     end_distances,
     example_measures,
     full_measures,
     measures_by_scale,
     of_products,
-    plateau_distances,
     plateau_errors,
     rank_errors,
     ranks_of_adapter,
     ranks_of_head,
     relative_gaps,
+    same_supports,
     stage_measures,
     write_metrics,
 )
@@ -40,52 +42,25 @@ from lib.gradual_rank.tasks import Frames, read_problems, read_studied
 from lib.work.command import OutFile, OutFolder, run
 
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
-EVENTS = [*CELL, "time", "coordinate", "sign", "rises"]
-STAGES = [
-    "seed",
-    "stage",
-    "time",
-    "next_time",
-    "gap",
-    "coordinate",
-    "sign",
-    "loss",
-    "n_active",
-    "dropped",
-    "n_dropped",
-    "learning_rate_limit",
-    "strictness_products",
-    "strictness_weights",
-    "g",
-    "charge",
-    "p",
-    "support",
-]
-TIMES = [*CELL, "time", "rescaled_time", "loss", "p", "charge"]
-PLATEAUS = [*CELL, "rescaled_time", "loss", "p", "stage", "charge"]
-TWINS = [*CELL, "head", "share", "predicted"]
-CROSSED = ["form", "share_of_limit", "seed", "time", "coordinate", "rises"]
-ENDS = [
-    "form",
-    "share_of_limit",
-    "log10_init_scale",
-    "seed",
-    "steps",
-    "learning_rate",
-    "loss",
-    "drift",
-    "lost_at",
-]
-DROP = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
-RATIOS = ["ratio_products", "ratio_weights", "baseline_moves"]
-RETURNS = ["seed", "point", "kind", "time", "noise", *RATIOS]
-KICKS = ["seed", "stage", "noise", "error"]
-MOVED = ["after", "coordinates", "p", "p_undisturbed"]
-PATHS = ["seed", "point", "kind", "time", "noise", *MOVED]
-RISES = [*CELL, "time", "limit", "finite", "stepped"]
-SPECTRA = [*CELL, "step", "learning_rate", "matrix", "of", "singular_values"]
 SIZES = ("n_seeds", "d_model", "n_heads", "n_layers")
-ADAPTER = [*CELL, "source", "end", "time", "rises"]
+# The columns that are read of tables.
+EVENTS = "seed log10_init_scale time coordinate sign rises"
+STAGES = (
+    "seed stage time next_time gap coordinate sign loss n_active dropped n_dropped "
+    "learning_rate_limit strictness_products strictness_weights g charge p support"
+)
+TIMES = "seed log10_init_scale time rescaled_time loss p charge"
+PLATEAUS = "seed log10_init_scale rescaled_time loss p stage charge"
+TWINS = "seed log10_init_scale head share predicted"
+CROSSED = "form share_of_limit seed time coordinate rises"
+ENDS = "form share_of_limit log10_init_scale seed steps learning_rate loss drift lost_at"
+DROP = "method log10_init_scale coordinate sign rescaled_time lost"
+RETURNS = "seed point kind time noise ratio_products ratio_weights baseline_moves"
+KICKS = "seed stage noise error"
+PATHS = "seed point kind time noise after coordinates p p_undisturbed"
+RISES = "seed log10_init_scale time limit finite stepped"
+SPECTRA = "seed log10_init_scale step learning_rate matrix of singular_values"
+ADAPTER = "seed log10_init_scale source end time rises"
 
 
 @dataclass(frozen=True)
@@ -157,32 +132,32 @@ def main(
     tables, measured = all_compared(cases, base, params, bar, predictions, flows)
 
     activated = tables.pop("activations")
-    control = read_table(flows / "control.parquet", EVENTS)
+    control = read(flows / "control.parquet", EVENTS)
     own = activated[activated["problem"] == base]
     measured["control_flipped_share"] = control_shares(own, control)
 
-    stages = read_table(predictions / f"{base}_stages.parquet", STAGES)
-    predicted = read_table(predictions / f"{base}_events.parquet", EVENTS)
-    events = read_table(flows / f"{base}_events.parquet", EVENTS)
+    stages = read(predictions / f"{base}_stages.parquet", STAGES)
+    predicted = read(predictions / f"{base}_events.parquet", EVENTS)
+    events = read(flows / f"{base}_events.parquet", EVENTS)
     ranks = ranks_of_head(events, predicted, stages, params.n_budgets)
-    forecast = read_table(predictions / "forecast.parquet", ADAPTER)
+    forecast = read(predictions / "forecast.parquet", ADAPTER)
     adapter = ranks_of_adapter(forecast, params.n_budgets)
     tables |= {"ranks": ranks, "forecast": adapter}
 
-    crossed = read_table(descents / "events.parquet", CROSSED)
-    ends = read_table(descents / "ends.parquet", ENDS)
-    tables["drop"] = read_table(descents / "drop.parquet", DROP)
+    crossed = read(descents / "events.parquet", CROSSED)
+    ends = read(descents / "ends.parquet", ENDS)
+    tables["drop"] = read(descents / "drop.parquet", DROP)
     tables["descents"] = descent_errors(crossed, ends, events)
 
-    returns = read_table(disturbed / "returns.parquet", RETURNS)
-    kicks = read_table(disturbed / "kicks.parquet", KICKS)
-    paths = read_table(disturbed / "paths.parquet", PATHS)
+    returns = read(disturbed / "returns.parquet", RETURNS)
+    kicks = read(disturbed / "kicks.parquet", KICKS)
+    paths = read(disturbed / "paths.parquet", PATHS)
     near = end_distances(paths)
     shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
     tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
 
-    full = of_products(read_table(spectra, SPECTRA))
-    first = read_table(rises, RISES)
+    full = of_products(read(spectra, SPECTRA))
+    first = read(rises, RISES)
     rising = full_measures(first, full, matrices.threshold)
     columns = {name.removeprefix("full_"): values for name, values in rising.items()}
     small = full["log10_init_scale"] == full["log10_init_scale"].min()
@@ -204,6 +179,11 @@ def main(
     variant = "init scale 1e" + loss["log10_init_scale"].map("{:g}".format)
     loss = loss.assign(variant=variant)[["variant", "rescaled_time", "loss"]]
     write_csv(loss.iloc[::4], curves)
+
+
+def read(file: Path, columns: str) -> Table:
+    """These columns of a table."""
+    return read_table(file, columns.split())
 
 
 def all_compared(
@@ -237,18 +217,19 @@ def compared(
     """Tables and measures of one problem: the flow against Algorithm 1 and its finite-scale
     form.
     """
-    stages = read_table(predictions / f"{name}_stages.parquet", STAGES)
-    predicted = read_table(predictions / f"{name}_events.parquet", EVENTS)
-    times = read_table(flows / f"{name}_times.parquet", TIMES)
-    plateaus = read_table(flows / f"{name}_plateaus.parquet", PLATEAUS)
-    events = read_table(flows / f"{name}_events.parquet", EVENTS)
-    grown = read_table(flows / f"{name}_grown.parquet", EVENTS)
-    twins = read_table(flows / f"{name}_twins.parquet", TWINS)
+    stages = read(predictions / f"{name}_stages.parquet", STAGES)
+    predicted = read(predictions / f"{name}_events.parquet", EVENTS)
+    times = read(flows / f"{name}_times.parquet", TIMES)
+    plateaus = read(flows / f"{name}_plateaus.parquet", PLATEAUS)
+    events = read(flows / f"{name}_events.parquet", EVENTS)
+    grown = read(flows / f"{name}_grown.parquet", EVENTS)
+    twins = read(flows / f"{name}_twins.parquet", TWINS)
     activated = activations(stages, events, predicted, params.significant)
     errors = time_errors(activated)
     for more in (
         plateau_errors(stages, plateaus, params.lasting),
-        plateau_distances(stages, plateaus, params.significant),
+        same_supports(stages, plateaus, params.significant),
+        charge_constants(stages, plateaus),
         rise_durations(events, grown, stages),
     ):
         errors = errors.merge(more, on=CELL, how="left")
@@ -264,7 +245,8 @@ def compared(
         "twins": twins,
     }
     measures: Measures = {
-        **time_measures(errors, bar.log10_init_scale),
+        "time_constant": constants(errors, bar.log10_init_scale),
+        "halving": halvings(errors, bar.log10_init_scale),
         **stage_measures(stages),
         "relative_gap": relative_gaps(stages),
         **measures_by_scale(errors),

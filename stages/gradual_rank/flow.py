@@ -1,7 +1,6 @@
 """Follow gradient flow of the diagonal head, for every seed and scale of the start, to its end."""
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from lib.files.runs import clear_runs, write_run
 from lib.files.tables import read_table, write_table
 from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, head_matrices, same_entry
 from lib.gradual_rank.flow import (
+    CELL,
     LogCoordinates,
     LogScale,
     Solver,
@@ -28,15 +28,15 @@ from lib.gradual_rank.flow import (
     with_samples,
 )
 from lib.gradual_rank.runs import head_layout
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tasks import Toy, read_problems, read_studied, read_toy
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import StalledError
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
-CELL = {"seed": int, "log10_init_scale": float}
 TWIN = CELL | {"head": int, "share": float, "predicted": float}
-STAGES = ["seed", "stage", "time", "next_time", "coordinate", "sign"]
+STAGES = "seed stage time next_time coordinate sign"
 CONTROL = "control"
 
 
@@ -135,10 +135,10 @@ def follow(
     u = toy.u[index].numpy()
     v = toy.v[index].numpy()
     loss = diagonal_network(**toy.network(index))
-    table = read_table(stages, STAGES)
+    table = read_table(stages, STAGES.split())
     predicted = table[table["seed"] == seed].sort_values("stage")
     (log10_init_scale,) = problem.flow_scales
-    log_scale = log10_init_scale * math.log(10)
+    log_scale = log10_init_scale * LOG10
     start = LogCoordinates.of(u, v, log_scale)
     last = float(predicted["time"].max())
     next_times = predicted["next_time"].clip(upper=(1 + 2 * rest) * last)
@@ -193,7 +193,7 @@ def follow(
         if not uphill:  # whose products grow without bound
             raise StalledError(f"{where}: {error}") from error
     tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
-    tables |= {kind: event_table(found[kind], **CELL) for kind in ("events", "grown")}
+    tables |= {kind: event_table(found[kind]) for kind in ("events", "grown")}
     shares = twins(toy, start, predicted, found["plateaus"])
     rows = [{**cell, **shared} for shared in shares]
     return tables | {"twins": pd.DataFrame(rows, columns=list(TWIN)).astype(TWIN)}
@@ -203,10 +203,8 @@ def twins(
     toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """How heads of a common frame share what the first learns, and how they must by the start."""
-    if toy.frames is None or len(predicted) < 2 or not plateaus:
+    if toy.frames is None or toy.frames.shape[2] < 2 or len(predicted) < 2 or not plateaus:
         return
-    if toy.frames.shape[2] < 2:
-        return  # one head alone
     if bool((toy.frames == toy.frames[:, :, :1]).all()):
         heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
         p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
@@ -221,7 +219,7 @@ def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) 
     """
     variant = f"log10_init_scale={log10_init_scale:g}"
     layout = head_layout(toy.seeds.tolist(), variant, log10_init_scale=log10_init_scale)
-    log_scale = log10_init_scale * math.log(10)
+    log_scale = log10_init_scale * LOG10
     both = zip(toy.u.numpy(), toy.v.numpy(), strict=True)
     log_c = torch.from_numpy(np.stack([LogCoordinates.of(u, v, log_scale).log_c for u, v in both]))
     snapshots = [flow["snapshots"].to_dict("records") for flow in flows]

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.files.files import InputError
 from lib.files.params import Count, Interval, Positive, Seeds, read_params
 from lib.files.runs import clear_runs, write_run
 from lib.files.tables import write_table
@@ -19,11 +18,11 @@ from lib.gradual_rank.full_heads import (
     full_descent,
     gaussian_factors,
     named,
-    output,
-    products_of_ranks,
+    targets,
 )
 from lib.gradual_rank.growth import first_time
 from lib.gradual_rank.runs import head_layout
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tasks import tokens_of
 from lib.training.devices import use_threads
@@ -71,7 +70,7 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
 
 def n_steps(params: FullWeights, log10_init_scale: float) -> int:
     """The steps to the end, which is given in units of log(1 / init_scale)."""
-    end = params.rescaled_end * -log10_init_scale * math.log(10)
+    end = params.rescaled_end * -log10_init_scale * LOG10
     return steps_to(end, params.learning_rate, "rescaled_end, learning_rate")
 
 
@@ -79,13 +78,11 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
     """Gradient descent of all seeds, side by side, from one scale of the start."""
     d = params.d_model
     rate = params.learning_rate
-    log_scale = log10_init_scale * math.log(10)
+    log_scale = log10_init_scale * LOG10
     X = tokens_of(params.seeds, params.n_samples, params.seq_len, d)
-    [teacher] = products_of_ranks(gaussian_factors(d, params.seeds, "full teacher"), [d])
     unscaled = gaussian_factors(d, params.seeds, "full start")
-    head = FullHead(X, output(X, *teacher))
-    zero = torch.zeros_like(teacher[0])
-    initial, _, G = head.loss_and_gradients(zero, zero)
+    head = FullHead(X, targets(X, params.seeds, [d])[:, 0])
+    initial, _, G = head.loss_and_gradients(*torch.zeros_like(unscaled[0]))
     start = {name: math.exp(log_scale) * w for name, w in named(unscaled).items()}
     last = n_steps(params, log10_init_scale)
     saved = set(evenly(params.n_snapshots, last))
@@ -93,11 +90,6 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
     looks: list[float] = []
     largest: list[np.ndarray] = []
     for step in islice(full_descent(head, start, rate), last + 1):
-        if not torch.isfinite(step.loss).all():
-            raise InputError(
-                f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step "
-                f"{step.number})"
-            )
         time = step.number * rate
         if step.number in saved:
             at = {"step": step.number, "time": time, "rescaled_time": time / -log_scale}
@@ -114,8 +106,7 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
         advance()
     courses = np.stack(largest, 1)
     times = [first_time(np.array(looks), course, params.threshold) for course in courses]
-    W_V, W_O = unscaled[:, 1]
-    forecast = first_rise(G, W_V, W_O, log_scale, params.threshold, rate)
+    forecast = first_rise(G, unscaled, log_scale, params.threshold, rate)
     rises = pd.DataFrame({"seed": params.seeds, "log10_init_scale": log10_init_scale})
     rises = rises.assign(time=times, **{name: one.numpy() for name, one in forecast.items()})
     risen = rises[np.isfinite(times)].sort_values("time", ignore_index=True)

@@ -8,7 +8,6 @@ learns is measured as well.
 """
 
 import itertools
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -31,13 +30,13 @@ from lib.gradual_rank.flow import (
     with_events,
 )
 from lib.gradual_rank.greedy import greedy, stage_row
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tasks import gaussian_pair, read_head, read_problems, read_toy
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
-CELL = {"seed": int, "log10_init_scale": float}
-ADAPTER = CELL | {"source": str, "end": float}
+ADAPTER: dict[str, type] = {"source": str, "end": float}
 
 
 @dataclass(frozen=True)
@@ -121,20 +120,22 @@ def foretell(
     toy = read_toy(task)
     seed = int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
-    numbers = {"kick": solver.kick, "stationary": solver.stationary, **solver.on(loss)}
+    every = greedy(
+        loss, loss.size, kick=solver.kick, stationary=solver.stationary, **solver.on(loss)
+    )
     stages = []
-    for stage in itertools.islice(greedy(loss, loss.size, **numbers), max_stages + 1):
+    for stage in itertools.islice(every, max_stages + 1):
         stages.append({"seed": seed, **stage_row(loss, stage)})
         if stages[-1]["loss"] < stop_loss:
             break
     events = []
     for scale in scales:
         cell = {"seed": seed, "log10_init_scale": scale}
-        log_scale = scale * math.log(10)
+        log_scale = scale * LOG10
         start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
         end = solver.end(stages[-1]["time"], log_scale)
         events += [{**cell, **vars(event)} for event in solver.predicted(loss, start, end)]
-    return {"stages": pd.DataFrame(stages), "events": event_table(events, **CELL)}
+    return {"stages": pd.DataFrame(stages), "events": event_table(events)}
 
 
 def fine_tune(
@@ -152,7 +153,7 @@ def fine_tune(
     places = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[:n_changed]
     w_u, w_v = gaussian_pair(len(base), generator(seed, "change"))
     loss = adapted_head(toy.X[index], base, places, (w_u * w_v)[places])
-    log_scale = log10_init_scale * math.log(10)
+    log_scale = log10_init_scale * LOG10
     start = LogCoordinates.of(toy.u[index].numpy(), np.zeros(len(base)), log_scale)
     end = solver.end(rescaled_end, log_scale)
     flow = with_events(log_flow(loss, start, end, **solver.on(loss)), start, solver.threshold)

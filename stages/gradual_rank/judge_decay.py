@@ -7,8 +7,9 @@ import pandas as pd
 
 from lib.files.params import read_params
 from lib.files.tables import read_tables
-from lib.gradual_rank.activation_times import LOG10, order_agreement, relative_errors
-from lib.gradual_rank.measures import Table, by_cell, by_scale, write_metrics
+from lib.gradual_rank.activation_times import order_agreement, relative_errors
+from lib.gradual_rank.measures import CELL, Table, by_cell, by_scale, write_metrics
+from lib.gradual_rank.scales import LOG10
 from lib.work.command import OutFolder, run
 
 HEADLINES = ("decay_rise_error", "decay_time_constant")
@@ -27,8 +28,8 @@ def main(significant: str, decayed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.json`, `summary.json` and `headlines.json`."""
     least = read_params(significant, float)
     stages, rises, heads, courses, full = read_tables(decayed, FOLLOWED).values()
-    heads = beside_undecayed(heads)
-    rising = beside_undecayed(full[~full["to_rest"]])
+    heads = beside_undecayed(heads, CELL, "expected", "undecayed")
+    rising = beside_undecayed(full[~full["to_rest"]], CELL, "expected", "undecayed")
     resting = full[full["to_rest"]]
     joined = joins(rises, least)
     seed = heads["seed"].min()
@@ -56,10 +57,9 @@ def main(significant: str, decayed: Path, metrics: OutFolder) -> None:
     write_metrics(tables, measured, metrics, setup, HEADLINES)
 
 
-def beside_undecayed(rows: Table) -> Table:
-    """Rows with the `undecayed` forecast of the same seed and scale."""
-    key = ["seed", "log10_init_scale"]
-    base = rows[rows["share"] == 0].set_index(key)["expected"].rename("undecayed")
+def beside_undecayed(rows: Table, key: list[str], column: str, name: str) -> Table:
+    """Rows with what a column is without decay, under a name, in the row of the same key."""
+    base = rows[rows["share"] == 0].set_index(key)[column].rename(name)
     return rows.join(base, on=key)
 
 
@@ -68,9 +68,7 @@ def joins(rises: Table, significant: float) -> Table:
 
     Infinite where nothing joins so without it.
     """
-    key = ["seed", "log10_init_scale", "coordinate", "sign"]
-    base = rises[rises["share"] == 0].set_index(key)["predicted"].rename("without")
-    both = rises.join(base, on=key)
+    both = beside_undecayed(rises, [*CELL, "coordinate", "sign"], "predicted", "without")
     return both[np.isfinite(both["predicted"]) & (both["height"] > significant)]
 
 

@@ -33,13 +33,13 @@ from lib.gradual_rank.full_heads import (
     SharedTokensHead,
     gaussian_factors,
     named,
-    output,
-    products_of_ranks,
     spectra,
+    targets,
 )
 from lib.gradual_rank.growth import changes, ranks_on_the_way, step_of_share, timing
 from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
 from lib.gradual_rank.runs import head_layout
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tasks import Samples, tokens_of
 from lib.matrices.ranks import effective_rank
@@ -73,7 +73,7 @@ class Optimizer:
 
     def rates(self, log10_init_scale: float, longer: int = 1) -> list[float]:
         """The learning rate of every step; raises `InputError` for too many."""
-        end = self.rescaled_end * -log10_init_scale * math.log(10)
+        end = self.rescaled_end * -log10_init_scale * LOG10
         names = f"{self.name}: rescaled_end, learning_rate, n_steps, noisy_longer"
         n_steps = steps_to(end, self.learning_rate, names, more=self.n_steps, times=longer)
         return annealed(self.learning_rate, n_steps, self.annealed)
@@ -166,7 +166,7 @@ def save(
             log10_init_scale=scale,
             learning_rate=case.learning_rate,
         )
-        waited = -scale * math.log(10)
+        waited = -scale * LOG10
         with write_run(runs, variant, layout) as writer:
             for W, rows in states:
                 own = [
@@ -184,8 +184,7 @@ def taught(
     The noise is in standard deviations of the targets.
     """
     X = tokens_of(params.seeds, n, sizes.seq_len, sizes.d_model, purpose)
-    teachers = products_of_ranks(drawn(params, sizes, "full teacher"), ranks)
-    Y = torch.stack([output(X, W_KQ, W_VO) for W_KQ, W_VO in teachers], 1)
+    Y = targets(X, params.seeds, ranks)
     if noise:
         sources = [generator(seed, "noise") for seed in params.seeds]
         each = [torch.randn(X[0].shape, generator=one, dtype=X.dtype) for one in sources]

@@ -29,7 +29,6 @@ from lib.files.params import (
 )
 from lib.files.tables import read_table
 from lib.gradual_rank.activation_times import (
-    LOG10,
     activations,
     order_agreement,
     relative_errors,
@@ -42,11 +41,11 @@ from lib.gradual_rank.full_heads import (
     full_descent,
     gaussian_factors,
     named,
-    output,
-    products_of_ranks,
+    targets,
 )
 from lib.gradual_rank.growth import first_time
-from lib.gradual_rank.measures import CELL, Table, write_metrics
+from lib.gradual_rank.measures import Table, write_metrics
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tasks import Samples, read_head
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_threads
@@ -54,8 +53,8 @@ from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
 Measures = dict[str, pd.Series]
-EVENTS = [*CELL, "time", "coordinate", "sign", "rises"]
-STAGES = ["seed", "stage", "time", "coordinate", "sign", "p"]
+EVENTS = "seed log10_init_scale time coordinate sign rises"
+STAGES = "seed stage time coordinate sign p"
 TURNS = 10  # directions of W_VO whose rises are told apart
 HEADLINES = ("full_rises_VO", "diagonal_batches_flow_error")
 
@@ -114,8 +113,8 @@ def main(
     levels = {"full": read_params(risen, float), "diagonal": read_params(threshold, float)}
     cases = read_cases(descents, Descent)
     read_as("a toy task", read_head, task)
-    theory = read_table(stages, STAGES)
-    flow = read_table(flows, EVENTS)
+    theory = read_table(stages, STAGES.split())
+    flow = read_table(flows, EVENTS.split())
     check(descents, cases, flow)
     of = {"full": train, "diagonal": follow}
     jobs: list[Job] = [
@@ -165,28 +164,25 @@ def train(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
     X = toy.X[:1]
     seeds = toy.seeds[:1].tolist()
     d = X.shape[-1]
-    [teacher] = products_of_ranks(gaussian_factors(d, seeds, "full teacher"), [d])
     unscaled = gaussian_factors(d, seeds, "full start")
-    whole = FullHead(X, output(X, *teacher))
-    initial, _, G = whole.loss_and_gradients(*torch.zeros_like(teacher))
+    whole = FullHead(X, targets(X, seeds, [d])[:, 0])
+    initial, _, G = whole.loss_and_gradients(*torch.zeros_like(unscaled[0]))
     drawn = epochs(X.shape[1], case.batch_size, generator(batches, "batches"))
     start = {name: case.scale * W for name, W in named(unscaled).items()}
-    descent = full_descent(FullHeadOnBatches(X, whole.Y, drawn), start, case.learning_rate)
+    head = FullHeadOnBatches(X, whole.Y, drawn)
+    descent = full_descent(head, start, case.learning_rate, f"{case.name}: learning_rate")
     spectra: list[dict[str, Any]] = []
     losses: list[dict[str, Any]] = []
     for step in islice(descent, 0, case.n_steps + 1, case.look_every):
         cell = case.cell(step.number, batches)
         W = {name: step.weights[a] @ step.weights[b].mT for name, (a, b) in PRODUCTS.items()}
         loss = whole.loss_and_gradients(*W.values())[0] / initial
-        if not loss.isfinite():
-            wanted = f"{case.name}: learning_rate: wanted one with which descent stays finite"
-            raise InputError(f"{wanted}, got {case.learning_rate:g} (step {step.number})")
         losses.append({**cell, "loss": loss.item()})
         for name, product in W.items():
-            spectra.append({**cell, "matrix": name, "singular_values": sigma_of(product)})
+            sigma = torch.linalg.svdvals(product)[0].numpy()
+            spectra.append({**cell, "matrix": name, "singular_values": sigma})
     log_scale = case.log10_init_scale * LOG10
-    W_V, W_O = unscaled[:, 1]
-    forecast = first_rise(G, W_V, W_O, log_scale, threshold, case.learning_rate)
+    forecast = first_rise(G, unscaled, log_scale, threshold, case.learning_rate)
     rows = pd.DataFrame(spectra)
     rises = [
         {**case.cell(0, batches), "matrix": name, "direction": k, "rise": rise}
@@ -201,11 +197,6 @@ def train(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
         .drop(columns=["step", "time", "rescaled_time"])
         .assign(**of_first),
     }
-
-
-def sigma_of(W: Tensor) -> np.ndarray:
-    """The singular values of one matrix in a batch of one."""
-    return torch.linalg.svdvals(W)[0].numpy()
 
 
 def rise_times(spectra: Table, threshold: float) -> list[float]:

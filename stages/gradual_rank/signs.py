@@ -29,6 +29,7 @@ from lib.gradual_rank.optimizers import (
     until_fallen,
     warmed_up,
 )
+from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
 from lib.gradual_rank.step_counts import steps_to
 from lib.gradual_rank.tasks import Samples, Size, gaussian_pair, tokens_of
@@ -73,11 +74,6 @@ class Sizes:
     n_samples: Samples
     seq_len: Size
     d_model: Size
-
-
-@dataclass(frozen=True)
-class Learned:  # the |p| from which a product counts as such, of the solver
-    threshold: Positive
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Signs)
     sizes = read_params(problem, Sizes, part=True)
-    learned = read_params(solver, Learned, part=True).threshold
+    learned = read_params(f"{solver}.threshold", float)
     shortest = min(params.learning_rate, LONGEST)
     steps_to(params.end, shortest, f"{section}: end, learning_rate")  # not too many
     together = [params]
@@ -189,7 +185,7 @@ def changes(case: Case) -> Tables:
     heads = [DiagonalHead(X, Y) for X, Y in zip(loss.X, loss.Y, strict=True)]
     smallest = case.log10_init_scale == SMALLEST
     descent = case.descent(loss, u, v)
-    rays = torch.from_numpy(np.stack([first_ray(head)[0] for head in heads]))
+    rays = torch.from_numpy(np.stack([first_ray(head) for head in heads]))
     steps = list(until_changed(descent, rays) if smallest else descent)
     t, path = path_of(steps)
     g = np.stack([step.g.numpy() for step in steps], 1)
@@ -257,7 +253,7 @@ def flow(case: Case) -> Tables:
 def to_rest(case: Case) -> Tables:
     """Gradient flow of one seed, the limit of descent in small steps: what is learned, in order."""
     loss, u, v = replace(case, log10_init_scale=0.0).start()
-    start = LogCoordinates.of(u[0].numpy(), v[0].numpy(), case.log10_init_scale * math.log(10))
+    start = LogCoordinates.of(u[0].numpy(), v[0].numpy(), case.log10_init_scale * LOG10)
     flow = log_flow(DiagonalHead(loss.X[0], loss.Y[0]), start, LONG, **TOLERANCES)
     times, path = path_to_rest(flow, start, loss.value, REST)
     found = learned_in_order(loss.value, times, path[None], EARLY, case.learned)

@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import power
 from lib.pages.style import (
     BOUND_COLOR,
     LOST_COLOR,
@@ -56,7 +55,9 @@ def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> F
             axes.axis("on")
             for name, label in {"measured": "measured", **said}.items():
                 axes.step(rows[column], rows[name], where="post", label=label, **LOOKS[name])
-            axes.set(title=f"{title},\ninit scale {power(scale)}", xlabel=xlabel, ylim=(0, None))
+            axes.set(
+                title=f"{title},\ninit scale $10^{{{scale:g}}}$", xlabel=xlabel, ylim=(0, None)
+            )
         row[0].set_ylabel("rank: products above the threshold")
         _rank_errors(row[-1], table, list(said)[::-1])
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -75,7 +76,7 @@ def _rank_errors(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
         axes.plot(range(len(scales)), mean, color=color, marker="o", ms=3.5, label=label)
         axes.fill_between(range(len(scales)), least, most, color=color, alpha=0.16, lw=0)
     axes.set(xlabel="init scale", ylabel="mean |forecast − measured rank|", ylim=(0, None))
-    axes.set_xticks(range(len(scales)), labels=[power(x) for x in scales])
+    axes.set_xticks(range(len(scales)), labels=[f"$10^{{{x:g}}}$" for x in scales])
     axes.set_title("error over seeds:\nmean, least, largest", fontsize=9)
     axes.legend()
 

@@ -259,7 +259,7 @@ def test_the_example_is_followed_by_every_method(stage, tmp_path):
             {"drop": {**SHORT, "log10_init_scale": -60}},
             "wanted a start that float32 can write, got 1e-60",
         ),
-        ({"drop": {**SHORT, "minimum": [1, 2]}}, "minimum: wanted three coordinates, got"),
+        ({"drop": {**SHORT, "minimum": [1, 2]}}, "minimum: missing key 2, got"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(stage, tmp_path, params, message):
