@@ -64,6 +64,14 @@ def pushed(server, tiny_pipeline, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def pulled(pushed):
+    """A second clone, which has pulled."""
+    project = clone(pushed, pushed.with_name("second"))
+    dvc("pull", at=project)
+    return project
+
+
+@pytest.fixture(scope="module")
 def other_params(pushed):
     """Params that nobody committed; the first clone has trained on them and pushed that, too."""
     params = params_of(pushed)
@@ -75,6 +83,19 @@ def other_params(pushed):
     runs = contents(project, [RUNS])
     assert runs != contents(pushed, [RUNS])
     return params, runs
+
+
+def test_a_clone_that_pulls_holds_the_same_bytes(pulled, pushed, tiny_pipeline):
+    kept = [out.path for stage in tiny_pipeline.stages for out in stage.outs if not out.in_git]
+    found = contents(pulled, kept)
+    assert len(found) >= len(kept)
+    assert found == contents(pushed, kept)
+
+
+def test_a_clone_that_pulled_runs_no_stage(pulled):
+    said = dvc("repro", at=pulled)
+    assert "Data and pipelines are up to date." in said
+    assert "Running stage" not in said
 
 
 def test_a_training_on_params_that_another_clone_tried_comes_from_the_run_cache(
