@@ -3,11 +3,13 @@ shapes.
 """
 
 import importlib
+import itertools
 import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
@@ -60,6 +62,17 @@ def tiny_pipeline(tmp_path_factory):
     made = tiny_pipeline(own.parent / "tiny")
     shutil.copytree(made.folder, own / "tiny", symlinks=True)
     return TinyPipeline(own / "tiny", made.said, made.status)
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """A clock of which each look takes a hundred times as long as all before: every checkpoint is
+    due.
+    """
+    from lib.work import cells
+
+    ticks = (100.0**k for k in itertools.count())
+    monkeypatch.setattr(cells, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
 
 
 @pytest.fixture

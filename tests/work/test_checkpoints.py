@@ -2,7 +2,6 @@
 snapshots before it.
 """
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -26,15 +25,6 @@ class Drawn(Curves):
 
     def log(self, row):
         self.rows.append(row)
-
-
-@pytest.fixture
-def hasty(monkeypatch):
-    """A clock of which each look takes a hundred times as long as all before: every checkpoint is
-    due.
-    """
-    ticks = (100.0**k for k in itertools.count())
-    monkeypatch.setattr(cells, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What the tests of training share: data, the stage, its updates and a clock."""
 
 import math
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -53,17 +52,3 @@ def updates(monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "backward", backward)
     return count
-
-
-@pytest.fixture
-def hasty(monkeypatch):
-    """A clock of which each look takes a hundred times as long as all before: every checkpoint is
-    due.
-    """
-    now = [1]
-
-    def monotonic():
-        now[0] *= 100
-        return now[0]
-
-    monkeypatch.setattr(time, "monotonic", monotonic)
