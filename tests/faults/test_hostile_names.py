@@ -116,7 +116,7 @@ def test_a_run_of_a_hostile_name_is_neither_written_nor_removes_anything(here):
 
 
 def test_results_of_a_hostile_data_set_are_not_published(here, monkeypatch):
-    monkeypatch.setattr(publish, "_git", lambda *_: "")
+    monkeypatch.setattr(publish, "said", lambda *_: "")
     (here / "params.yaml").write_text("vision:\n  ../victim:\n    data: {}\n")
     refused(publish.main, "../victim", "command", 1.0)
     assert (here / "victim" / "file").read_text() == "precious"

@@ -80,7 +80,7 @@ def made(tmp_path_factory):
         patch.setattr(
             optimizers.subprocess, "run", lambda *_, **__: pytest.fail("a stage runs again")
         )
-        patch.setattr("tools.publish._git", lambda *_: "")
+        patch.setattr("tools.publish.said", lambda *_: "")
         optimizers.main(Path("work"))
         for path, content in before.items():
             assert path.name == "provenance.json" or path.read_bytes() == content
