@@ -1,5 +1,5 @@
-"""A claim of what a paper says is drawn in the figure that it names: another number makes another
-figure.
+"""The figures in git: they are what the code draws of the tables in git; a claim of what a paper
+says is drawn in the figure that it names, where another number makes another figure.
 """
 
 import importlib
@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from lib.files.tables import read_table, write_table
 from lib.pages.claims import Family, Run, claims_of, kind_of, read_families
 from lib.pages.html import COLUMN
-from lib.pages.style import LEAST_TEXT, READ_WIDTH, styled
+from lib.pages.style import LEAST_TEXT, READ_WIDTH, as_svg, styled
 from tests.pipeline.project import ROOT, claim_files, stages
 
 
@@ -151,37 +151,68 @@ def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
 
 
 FOLDERS = sorted({(shown.family, shown.folder) for shown in SHOWN})
-
-
-@pytest.mark.parametrize(
+every_folder = pytest.mark.parametrize(
     ("family", "folder"), FOLDERS, ids=lambda value: value.split("/")[-2] if "/" in value else ""
 )
-def test_every_text_is_at_least_seven_points_where_the_figure_is_read(family, folder):
+
+
+@cache
+def redrawn(family: str, folder: str) -> dict[str, tuple[Figure, str]]:
+    """Every figure of the tables in git, by its name, and the file that would be written of it."""
+    draw, given = drawings(family, folder)
+    found = {}
+    for name, make in draw(*given).items():
+        with styled():
+            figure = make()
+        found[name] = figure, as_svg(lambda figure=figure: figure).decode()
+    return found
+
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def alike(svg: str, other: str) -> bool:
+    """Whether two drawings differ by less than a twentieth of a point in every place.
+
+    So much may come from another processor; the names of markers and of clip paths follow it.
+    """
+    drawings = [re.sub(r"\b[mp][0-9a-f]{10}\b", "", drawing) for drawing in (svg, other)]
+    if len({NUMBER.sub("", drawing) for drawing in drawings}) > 1:
+        return False
+    places, others = (np.array(NUMBER.findall(drawing), float) for drawing in drawings)
+    return np.allclose(places, others, rtol=0, atol=0.05)
+
+
+@every_folder
+def test_every_figure_in_git_is_what_the_code_draws_of_the_tables_in_git(
+    family, folder, monkeypatch
+):
+    monkeypatch.chdir(ROOT)
+    drawn = redrawn(family, folder)
+    kept = {file.stem: file.read_text("utf-8") for file in (ROOT / folder).glob("*.svg")}
+    assert set(kept) == set(drawn)
+    assert [name for name, (_, svg) in drawn.items() if not alike(svg, kept[name])] == []
+
+
+@every_folder
+def test_every_text_is_at_least_seven_points_where_the_figure_is_read(family, folder, monkeypatch):
     """In the report's column, into which no figure needs to be shrunk; the ticks' texts and the
     legends' included.
     """
-    draw, given = drawings(family, folder)
+    monkeypatch.chdir(ROOT)
     small = {}
-    with styled():
-        for name, make in draw(*given).items():
-            figure = make()
-            for axes in figure.axes:
-                for axis in (axes.xaxis, axes.yaxis):
-                    axis.get_ticklabels(which="both")
-            shrunk = min(1, READ_WIDTH / figure.get_figwidth())
-            texts = [
-                text
-                for text in figure.findobj(Text)
-                if text.get_visible() and text.get_text().strip()
-            ]
-            assert len(texts) > 3, name
-            small |= {
-                (name, text.get_text()): round(text.get_fontsize() * shrunk, 1)
-                for text in texts
-                if text.get_fontsize() * shrunk < LEAST_TEXT
-            }
-            assert shrunk == 1, f"{name} is {figure.get_figwidth()} inches wide"
-            plt.close(figure)
+    for name, (figure, _) in redrawn(family, folder).items():
+        shrunk = min(1, READ_WIDTH / figure.get_figwidth())
+        texts = [
+            text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()
+        ]
+        assert len(texts) > 3, name
+        small |= {
+            (name, text.get_text()): round(text.get_fontsize() * shrunk, 1)
+            for text in texts
+            if text.get_fontsize() * shrunk < LEAST_TEXT
+        }
+        assert shrunk == 1, f"{name} is {figure.get_figwidth()} inches wide"
     assert small == {}
 
 

@@ -31,6 +31,7 @@ def test_low_rank_sparse_is_trained_on_both_devices_once(tmp_path, work, monkeyp
     section = load_yaml(gpu.ROOT / "params.yaml")["low_rank_sparse"]
     section["generate"] |= {"n_seeds": 2, "n_train": 40, "n_test": 10}
     section["train"] |= {"n_steps": 3, "batch_size": 20, "n_neurons": 30, "snapshot_steps": [1]}
+    section["train"]["device"] = "cuda"  # both are told their device
     table = tmp_path / "configurations.tsv"
     table.write_text("name\treadout\tn_steps\tn_seeds\tlabels\ntied\ttied\t\t\t\n")
     monkeypatch.setattr(gpu, "CONFIGURATIONS", table)

@@ -203,63 +203,10 @@ def test_a_legend_names_what_is_drawn(panels, name):
     assert " | ".join(legend(of)) == TEXTS[name]
 
 
-def test_the_ticks_and_titles_name_the_runs(panels):
-    _, axes = panels("repeats")
-    assert ticks(axes[0].yaxis) == ["uniform, M = 2", "zipf, M = 3"]
-    _, axes = panels("descents")
-    assert ticks(axes[3].yaxis) == ["zipf, n = 38, m = 3", "uniform, n = 29, m = 2"]
-    _, axes = panels("outcomes")
-    assert [ticks(one.yaxis) for one in axes] == [
-        ["-P", "reverse", "small"],
-        ["W transposed", "trained"],
-        ["j-2", "j-1"],
-    ]
-    _, axes = panels("spectra")
-    assert [one.get_title() for one in axes[:2]] == ["zipf\nheads-1", "uniform\nuniform"]
-    assert [legend(one)[1] for one in axes[4:]] == ["L − 1: 3", "heads of lists: 4"]
-    assert axes[3].get_ylabel() == "number above 0.125 $\\sigma_1$"
-    assert panels("apart")[1][1].get_title() == "heads: 2, α = 1e-2"
-    assert [text.get_text() for text in panels("feasible")[1][0].texts] == ["19", "40"]
-
-
-def test_ratios_of_descents_are_on_a_scale_of_decades(panels):
-    assert panels("descents")[1][3].get_xscale() == "log"
-
-
-def test_what_is_judged_early_is_shaded(panels):
-    _, axes = panels("spectra")
-    assert [len(one.patches) for one in axes] == [0, 1, 1] * 2
-    spans = [(p.get_x(), p.get_x() + p.get_width()) for one in axes[1:3] for p in one.patches]
-    assert spans == [(2, 2), (1, 4)]
-    assert {(one.get_xscale(), one.get_yscale()) for one in axes[:3]} == {("log", "log")}
-
-
-def test_every_singular_value_has_a_colour_of_its_own(panels):
-    for axes, n_values in ((panels("apart")[1][1], 2), (panels("spectra")[1][1], 4)):
-        assert len({line.get_color() for line in axes.lines[:n_values]}) == n_values
-
-
 def test_every_value_of_a_column_has_a_colour_of_its_own():
     found = list(shaded(table("length\n3\n1\n2"), "length", ordered=True))
     assert [length for length, _, _ in found] == [1, 2, 3]
     assert len({color for _, _, color in found}) == 3
-
-
-def test_the_uniform_law_is_dotted_and_so_are_sequences_with_repeats(panels):
-    loss = panels("descents")[1][0]
-    assert [loss.lines[i].get_linestyle() for i in (0, 2, 4)] == [":", ":", "-"]
-    for axes in panels("alignment")[1]:
-        shown = axes.lines[:3]
-        assert [line.get_linestyle() for line in shown] == ["-", ":", ":"]
-        colors = [line.get_color() for line in shown]
-        assert colors[0] == colors[2] != colors[1]  # a colour a length
-
-
-def test_what_is_right_is_filled(panels):
-    starts = panels("outcomes")[1][0]
-    assert [line.get_markerfacecolor() == "none" for line in starts.lines] == [False, True] * 3
-    points = panels("pruning")[1][0].lines
-    assert [line.get_marker() for line in points] == ["s", "o", "None"]
 
 
 def test_ratios_of_a_lemma_are_bars_in_twentieths_of_decades(panels):

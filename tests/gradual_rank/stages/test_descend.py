@@ -256,8 +256,8 @@ def test_the_example_is_followed_by_every_method(stage, tmp_path):
             "drop.learning_rate, plain, float64: wanted a",
         ),
         (
-            {"drop": {**SHORT, "log10_init_scale": -60}},
-            "wanted a start that float32 can write, got 1e-60",
+            {"drop": {**SHORT, "log10_init_scale": -45}},
+            "wanted a start that float32 can write, got 1e-45",
         ),
         ({"drop": {**SHORT, "minimum": [1, 2]}}, "minimum: missing key 2, got"),
     ],

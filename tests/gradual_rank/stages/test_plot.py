@@ -10,7 +10,7 @@ import pytest
 
 from lib.gradual_rank.figures.staircase import moving
 from tests.gradual_rank.plot_made import DECAY, LONG, METRICS, OPTIMIZERS, SIZE
-from tests.stages.made import files, legend, series, table, ticks
+from tests.stages.made import files, legend, series, table
 
 TINY, RETURNED, NEAR = -8, 0.03, 0.07
 KEPT = {}  # the figures of one run of the stage
@@ -263,63 +263,6 @@ LEGENDS = {  # of the first panel that has one
 def test_a_legend_names_what_is_drawn(panels, name):
     axes = next(one for one in panels(name)[1] if one.get_legend())
     assert " | ".join(legend(axes)) == LEGENDS[name]
-
-
-def test_problems_have_their_sizes_in_the_legend(panels):
-    wanted = ["paper: d = 3", "small: d = 2", "free: d = 2, 2 layers of 1 head"]
-    assert legend(panels("charges")[0])[:3] == wanted
-    figure_6 = panels("figure-6")[1]
-    assert [figure_6[k].get_ylabel().split("\n")[0] for k in (0, 2)] == wanted[:2]
-
-
-def test_methods_are_listed_from_below(panels):
-    _, (error, drift, edge, example) = panels("descent")
-    kinds = ["factors, 0.5 of the limit", "plain, 0.8 of the limit", "plain, 0.25 of the limit"]
-    assert ticks(error.yaxis) == kinds
-    rows = ["plain, $10^{-32}$", "flow, $10^{-300}$", "flow, $10^{-32}$", "Algorithm 1"]
-    assert ticks(example.yaxis) == rows
-    names = ["gradient descent", "Muon, polar factor", "own"]
-    assert ticks(panels("properties")[1][0].yaxis) == names
-    assert edge.get_title() == "one rate, 0.8 of the least limit"
-    said = {text.get_position()[1]: text.get_text() for text in drift.texts}
-    assert said == dict.fromkeys((1, 2), "lost in 1 of 2 seeds, as |u| = |v|")
-
-
-def test_the_window_begins_a_tenth_before_a_late_first_stage(panels):
-    _, axes = panels("figure-6")
-    assert axes[0].get_xlim() == pytest.approx((0.9 * 20, 1.35 * 24))
-    assert axes[2].get_xlim() == pytest.approx((0, 1.12 * 9))
-    assert not axes[1].axison
-
-
-def test_theory_is_dashed_and_what_is_measured_solid(panels):
-    assert [line.get_linestyle() for line in panels("figure-2")[1][0].lines[:2]] == ["-", "--"]
-    styles = [line.get_linestyle() for line in panels("forecast")[1][0].lines]
-    assert styles == ["-", "--", ":"]
-    assert [line.get_linestyle() for line in panels("figure-10")[1][0].lines[:2]] == ["-", "--"]
-
-
-def test_colours_tell_what_joins_when_and_with_which_sign(panels):
-    course = panels("charges")[1][0]
-    green = [course.lines[2 * i].get_color()[1] for i in (3, 0, 1)]  # as they join
-    assert green == sorted(set(green))
-    example = panels("descent")[1][3]
-    points = {line.get_xdata()[0]: line for line in example.lines if len(line.get_xdata()) == 1}
-    other = [x for x, line in points.items() if line.get_color() == points[67].get_color()]
-    assert sorted(other) == [66, 67]
-    markers = {x: line.get_marker() for x, line in points.items()}
-    assert markers == {1.25: "o", 67: "o", 66: "o", 1.5: "s", 2.75: "^", 31: "x"}
-
-
-def test_every_tick_lies_in_its_panel(panels):
-    rank = panels("full-weights")[1][-1]
-    low, high = rank.get_xlim()
-    assert low < 0 < 2 < high
-
-
-def test_a_cross_marks_a_stage_that_a_coordinate_leaves(panels):
-    crosses = panels("supports")[1][1].collections
-    assert [tuple(at) for one in crosses for at in one.get_offsets()] == [(2, 2)]
 
 
 def test_the_band_of_a_forecast_is_from_the_least_to_the_largest_seed(panels):

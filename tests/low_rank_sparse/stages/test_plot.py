@@ -13,7 +13,6 @@ from lib.pages.style import (
     HINGE_COLOR,
     NULL_COLOR,
     ORANGE,
-    ORDER_COLORS,
     PERMUTED_COLOR,
     TRAINED_COLOR,
 )
@@ -77,37 +76,6 @@ def test_scores_are_shown_at_each_rank_of_all_updates(kept, figures):
         assert ticks(axes.xaxis) == ["0", "1", "2", "20"]
     said = legend(panels(figures, "figure-1", 3)[0])
     assert said[::2] == ["tied readout (3 seeds)", "untied readout (2 seeds)"]
-
-
-def test_cuts_of_parts_are_bars_at_means_over_seeds(kept, figures):
-    [axes] = panels(figures, "cuts", -1)
-    parts = [("all", 1), ("all", 2), ("W_Q and W_K", 0), ("W_Q and W_K", 1), ("W_V", 1), ("W_O", 1)]
-    parts += [("weights, not updates", 2), ("pairs 3 and 4", 2), ("random directions", 2)]
-    parts += [("gaussian", 99)]
-    wanted = []
-    for name in NULLS:
-        rows = rows_of(kept["truncate"], configuration=name)
-        wanted += [rows_of(rows, kind=kind, rank=rank)["hinge"] for kind, rank in parts]
-        values = rows_of(kept["prune"], configuration=name, what="rows of W_V")
-        wanted.append(values["hinge"])
-    assert heights(axes) == pytest.approx([of.mean() for of in wanted])
-    assert [line.get_ydata().tolist() for line in axes.lines] == [of.tolist() for of in wanted]
-    places = [round(bar.get_x() + bar.get_width() / 2) for bar in axes.patches]
-    assert places == [*range(11), *range(11)]
-    labels = ticks(axes.xaxis)
-    assert (labels[3], labels[-1]) == ("$W_Q, W_K$: r = 1", "without 40%\nof $W_V$'s rows")
-
-
-def test_adapters_stand_beside_cuts_to_their_rank_with_bars_at_medians(kept, figures):
-    [axes] = panels(figures, "adapters", -1)  # of the other configuration there are none
-    assert axes.get_title() == "tied readout"
-    cut = rows_of(kept["truncate"], configuration="tied", kind="all")
-    adapted = rows_of(kept["adapt"], configuration="tied")
-    wanted = [rows_of(cut, rank=rank)["hinge"].median() for rank in (1, 2)]
-    wanted += [rows_of(adapted, rank=rank)["hinge"].median() for rank in (1, 2, 4)]
-    assert heights(axes) == pytest.approx(wanted)
-    colors = [line.get_color() for line in axes.lines]
-    assert colors == [BLUE] * 2 + [GREEN] * 3
 
 
 def test_training_is_shown_with_the_steps_that_are_fitted(kept, figures):
@@ -202,15 +170,6 @@ def test_norms_of_neurons_are_told_with_their_two_groups_before_those_on_permute
         assert set(legend(axes)) == told
 
 
-def test_losses_and_margins_are_shown_in_each_order_of_pruning(kept, figures):
-    for (_, losses, margins), name in zip(panels(figures, "figure-3", 2, 3), NULLS, strict=True):
-        rows = rows_of(kept["prune"], configuration=name, what="neurons")
-        parts = [(rows_of(rows, order=order), ORDER_COLORS[order]) for order in ORDERS]
-        check_means(losses, [(of, "rate", "hinge", color) for of, color in parts])
-        columns = ("margin", "least_margin")
-        check_means(margins, [(of, "rate", c, color) for of, color in parts for c in columns])
-
-
 def test_both_halves_of_corollary_1_are_shown(kept, figures):
     for (left, right), name in zip(panels(figures, "corollary-1", 2, 2), NULLS, strict=True):
         rows = rows_of(kept["prune"], configuration=name)
@@ -265,11 +224,6 @@ def test_power_laws_go_through_the_points_that_count(evaluated, kept, figures):
         check(law, pd.Series(level * x**exponent, x))
 
 
-def test_power_laws_name_the_loss_that_is_reached(figures):
-    labels = [axes.get_ylabel() for axes in panels(figures, "sweeps", -1)[[0, 3]]]
-    assert labels == ["first batch with a loss below 0.3", "samples for a test hinge loss of 0.2"]
-
-
 def test_sweeps_stand_beside_each_other_with_the_lower_energy_of_both_matrices(kept, figures):
     above, *below = panels(figures, "robustness", -1)
     shown = ["noise", "confusion", "patterns", "init_scale"]  # of others there are no rows
@@ -289,16 +243,6 @@ def test_sweeps_stand_beside_each_other_with_the_lower_energy_of_both_matrices(k
             rows = rows.assign(ratio=1 / rows["large_over_small"])
             columns = ["small_share", "ratio"]
         check_means(axes, [(rows, "value", column, None) for column in columns])
-
-
-def test_each_noise_has_its_singular_values_and_the_number_of_patterns_is_marked(kept, figures):
-    [axes] = panels(figures, "noise", -1)
-    for line, noise in zip(axes.lines, (0, np.float32(0.1)), strict=False):
-        rows = rows_of(kept["sweep"], sweep="noise", value=noise)
-        means = np.mean(list(rows["W_K_singular_values"]), 0)
-        check(line, pd.Series(means, np.arange(1, 10)))
-    assert axes.lines[-1].get_xdata() == [6.5, 6.5]
-    assert legend(axes) == ["noise $c_0$ = 0", "noise $c_0$ = 0.1", "behind M - 1 = 6"]
 
 
 def test_the_rank_is_shown_for_each_labelling_with_a_ring_at_its_number_of_patterns(kept, figures):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.files.files import InputError
-from lib.pages.style import BLUE, MATRIX_COLORS, NULL_COLOR, PERMUTED_COLOR
+from lib.pages.style import BLUE, PERMUTED_COLOR
 from tests.stages.made import files, legend, series, table, ticks
 from tests.vision.plot_made import BANDS, CELLS, LINES, OPTIMIZERS, PERMUTED, PLAIN, made
 
@@ -67,10 +67,6 @@ def test_a_band_is_from_the_least_to_the_largest(figures, name):
     assert " | ".join(bands(figures[name].axes[0])) == BANDS[name].strip()
 
 
-def test_there_is_a_figure_for_each_question(figures):
-    assert set(figures) == set(LINES)
-
-
 TITLES = {
     "figure-1": "init scale 0.5, layer 2, head 3, seed 7",
     "figure-3": "layer 2, head 3, seed 7; each line one of the 2 largest singular values",
@@ -82,19 +78,6 @@ TITLES = {
 @pytest.mark.parametrize("name", TITLES)
 def test_a_title_says_what_is_shown(figures, name):
     assert figures[name].get_suptitle() == TITLES[name]
-
-
-def test_panels_are_named_by_scale_layer_and_product(figures):
-    def titles(name):
-        return " | ".join(axes.get_title() for axes in figures[name].axes)
-
-    assert titles("figure-3") == "init scale 4 | init scale 0.1 |  | "
-    assert titles("figure-4") == "layer 1 | layer 2 |  | "
-    assert titles("figure-5-VO").startswith("layer 1, head 1 | layer 1, head 3 | layer 2, head 1")
-    assert titles("truncation") == "init scale 0.5 | init scale 4"
-    assert figures["figure-4"].axes[2].get_ylabel() == r"stable rank of $\Delta$ $W_V W_O^\top$"
-    said = "index of the singular value, the 3 largest of 6"
-    assert figures["figure-1"].axes[0].get_xlabel() == said
 
 
 LEGENDS = {
@@ -113,28 +96,6 @@ def test_a_legend_names_what_is_drawn(figures, name):
     figure = figures[name]
     of = figure if figure.legends else figure.axes[0]
     assert " | ".join(legend(of)) == LEGENDS[name]
-
-
-def test_ticks_name_the_nulls_and_the_ranks(figures):
-    nulls = "learned | permuted labels | first step | Gaussian factors | Gaussian product"
-    wanted = f"{nulls} | SGD for Adam | Muon for Adam"
-    assert " | ".join(ticks(figures["nulls"].axes[2].xaxis)) == wanted
-    assert ticks(figures["truncation"].axes[0].xaxis) == ["0", "1", "4"]
-    pruning = figures["pruning"].axes[2]
-    assert legend(pruning) == ["smallest first", "at random", "largest first"]
-
-
-def test_a_quantity_has_its_colour_and_what_was_not_trained_out_is_hollow(figures):
-    for axes, matrix in zip(figures["figure-4"].axes[::2], MATRIX_COLORS, strict=True):
-        shades = [line.get_color() for line in axes.lines]
-        own = MATRIX_COLORS[matrix]
-        assert shades == [NULL_COLOR, PERMUTED_COLOR, "black", *[own] * 4]
-        hollow = [line.get_fillstyle() == "none" for line in axes.lines[-3:]]
-        assert hollow == [False, False, True]
-    shades = [line.get_color() for line in figures["nulls"].axes[0].lines]
-    assert shades == [MATRIX_COLORS["W_KQ"], "black", NULL_COLOR, NULL_COLOR]
-    shades = [line.get_color() for line in figures["equal-loss"].axes[0].lines]
-    assert shades == [*[MATRIX_COLORS["W_KQ"]] * 3, *[PERMUTED_COLOR] * 3]
 
 
 def test_without_wanted_scales_the_reference_is_drawn_and_permuted_labels_are_violet(plot):
