@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
-from lib.files.files import write_files
 from lib.files.params import load_yaml, read_params
 from lib.files.runs import Run, open_run, open_runs
 from lib.files.tables import compact, read_table, write_json, write_measures, write_table
 from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import product_singular_values
-from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.vision.arrow import PIXELS
 from lib.vision.datasets import dataset_file
@@ -41,7 +40,7 @@ from lib.work.command import run
 from published.digits_optimizers.run import ranks
 from stages import spectra
 from stages.vision.train import Train, Training, publish, train_together
-from tools.publish import provenance
+from tools.publish import provenance, write_figures
 
 OUT = Path("published/digits_updates")
 COMMAND = "python -m published.digits_updates.run"
@@ -84,16 +83,21 @@ def main(
         write_table(table, OUT / "tables" / f"{name}.parquet")
     setup = {"init_scale": SCALE, "n_steps": params.n_steps}
     write_measures(measured(tables), OUT, setup, headlines=["trained_rank_over_initial_KQ"])
-    figures = {
-        "products.svg": as_svg(lambda: ranks_of_products(tables["products"])),
-        "classes.svg": as_svg(lambda: ranks_by_classes(tables["classes"])),
-        "outputs.svg": as_svg(lambda: outputs_of_ranks(tables["outputs"], tables["scaled"])),
-    }
-    write_files(OUT / "figures", figures)
+    write_figures(OUT, drawings(OUT))
     section = load_yaml(Path("params.yaml"))["vision"]["digits"]
     note = provenance(section | {"groups": GROUPS}, len(read_images(images).train_labels))
     hours = (time.monotonic() - begun) / 3600
     write_json(note | {"command": COMMAND, "wall_hours": hours}, OUT / "provenance.json")
+
+
+def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn, from what is kept in the folder."""
+    tables = {path.stem: read_table(path) for path in (folder / "tables").iterdir()}
+    return {
+        "products": partial(ranks_of_products, tables["products"]),
+        "classes": partial(ranks_by_classes, tables["classes"]),
+        "outputs": partial(outputs_of_ranks, tables["outputs"], tables["scaled"]),
+    }
 
 
 def products(found: dict[str, pd.DataFrame], runs: Iterable[Run]) -> pd.DataFrame:

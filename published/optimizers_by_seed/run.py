@@ -11,7 +11,9 @@ read them. Five minutes of one CPU core; an interrupted run goes on.
 
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,17 +22,16 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.files.files import write_files
 from lib.files.params import read_cases, read_params
-from lib.files.tables import compact, pick, write_json, write_measures, write_table
+from lib.files.tables import compact, pick, read_table, write_json, write_measures, write_table
 from lib.gradual_rank.figures.optimizers import color_of, listed, seeds
-from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg
+from lib.pages.style import MATRIX_NAMES, READ_WIDTH
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from published.optimizers_by_seed.trainings import follow, ordered
 from stages.gradual_rank.optimizers import Head, Optimizer, Optimizers
-from tools.publish import PACKAGES, commit
+from tools.publish import PACKAGES, commit, write_figures
 
 FIRST_SEED = 9
 N_SEEDS = 24
@@ -60,8 +61,7 @@ def main(
     longer = pd.concat(on).set_index("seed") if on else noisy[:0]
     measured, setup = measures(noisy, longer, orders)
     write_measures(measured, OUT, setup, headlines=["muon_over_gd"])
-    figure = as_svg(lambda: by_seed(noisy, orders))
-    write_files(OUT / "figures", {"optimizers-by-seed.svg": figure})
+    write_figures(OUT, drawings(OUT))
     hours = (time.monotonic() - begun) / 3600
     write_json(provenance(params, sizes, cases, hours), OUT / "provenance.json")
 
@@ -98,6 +98,14 @@ def measures(noisy: pd.DataFrame, longer: pd.DataFrame, orders: pd.DataFrame) ->
     found["gd_excess_stuck"] = (gd["loss"] / gd["teacher_loss"])[gd["stuck"]]
     found["gd_excess_longer"] = longer["loss"] / longer["teacher_loss"]
     return {name: values for name, values in found.items() if len(values)}, setup
+
+
+def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn, from what is kept in the folder."""
+    noisy, orders = (
+        read_table(folder / "tables" / f"{name}.parquet") for name in ("noisy", "orders")
+    )
+    return {"optimizers-by-seed": partial(by_seed, noisy, orders)}
 
 
 def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame) -> Figure:

@@ -12,23 +12,32 @@ read them. Eight minutes of one CPU core.
 
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lib.files.files import write_files
+from matplotlib.figure import Figure
+
 from lib.files.params import read_params
-from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.files.tables import (
+    compact,
+    read_measures,
+    read_table,
+    write_json,
+    write_measures,
+    write_table,
+)
 from lib.gradual_rank.figures.disturbances import disturbed_at_a_rise, disturbed_at_random
 from lib.gradual_rank.measures import assumption_measures, by_case, end_distances
 from lib.gradual_rank.tasks import read_head
-from lib.pages.style import as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from stages.gradual_rank.assumptions import Assumptions, disturb
-from tools.publish import PACKAGES, commit
+from tools.publish import PACKAGES, commit, write_figures
 
 # not as in the section
 OWN = {"n_seeds": 1, "n_kicks": 0, "rtol": 1e-6, "atol": 1e-5, "duration": 9000.0}
@@ -72,13 +81,19 @@ def main(
     d = read_head(task).X.shape[-1]
     setup = {"d_model": d, "duration": params.duration, "early": EARLY, **asdict(bars)}
     write_measures(known, OUT, setup, headlines=["return_share_independent"])
-    figures = {
-        "figure-9-size.svg": as_svg(lambda: disturbed_at_random(independent, d)),
-        "figure-10-size.svg": as_svg(lambda: disturbed_at_a_rise(independent, d)),
-    }
-    write_files(OUT / "figures", figures)
+    write_figures(OUT, drawings(OUT))
     hours = (time.monotonic() - begun) / 3600
     write_json(provenance(params, hours), OUT / "provenance.json")
+
+
+def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn, from what is kept in the folder."""
+    paths = read_table(folder / "tables" / "paths.parquet")
+    d_model = int(read_measures(folder / "measures.json")["setup"]["d_model"])
+    return {
+        "figure-9-size": partial(disturbed_at_random, paths, d_model),
+        "figure-10-size": partial(disturbed_at_a_rise, paths, d_model),
+    }
 
 
 def provenance(params: Assumptions, hours: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ read them. A minute and a half of one CPU core.
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -22,10 +22,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from lib.files.files import write_files
 from lib.files.params import parse, read_params
-from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.files.tables import (
+    compact,
+    read_measures,
+    read_table,
+    write_json,
+    write_measures,
+    write_table,
+)
 from lib.low_rank_sparse.figures.samples import samples_against_share
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
@@ -38,12 +45,11 @@ from lib.low_rank_sparse.one_layer import (
 from lib.low_rank_sparse.patterns import PatternSizes, draw_patterns
 from lib.low_rank_sparse.samples import local_exponents, numbers_of_falling_losses
 from lib.low_rank_sparse.sweeps import Problem, Training
-from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
-from tools.publish import PACKAGES, commit
+from tools.publish import PACKAGES, commit, write_figures
 
 OUT = Path("published/samples")
 COMMAND = "python -m published.samples.run"
@@ -143,8 +149,16 @@ def written(trainings: pd.DataFrame, threshold: float) -> None:
     for name, table in {"trainings": trainings, "needed": needed, "exponents": local}.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
     write_measures(measured, OUT, setup, headlines=["whole_exponent_alone"])
-    figure = as_svg(lambda: samples_against_share(needed, local, threshold))
-    write_files(OUT / "figures", {"samples.svg": figure})
+    write_figures(OUT, drawings(OUT))
+
+
+def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn, from what is kept in the folder."""
+    needed, exponents = (
+        read_table(folder / "tables" / f"{name}.parquet") for name in ("needed", "exponents")
+    )
+    threshold = read_measures(folder / "measures.json")["setup"]["threshold"]
+    return {"samples": partial(samples_against_share, needed, exponents, threshold)}
 
 
 def whole_exponents(needed: pd.DataFrame) -> dict[str, pd.Series]:

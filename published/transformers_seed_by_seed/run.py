@@ -12,7 +12,9 @@ report read them. Some 140 seconds of one CPU core, and nearly none where the ce
 import math
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,11 +23,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import load, save
 
 from lib.files.files import write_files
 from lib.files.params import read_params
-from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.files.tables import compact, read_table, write_json, write_measures, write_table
 from lib.gradual_rank.departures import (
     agrees_from,
     difference,
@@ -38,12 +41,11 @@ from lib.gradual_rank.figures.departures import departures
 from lib.gradual_rank.flow import Solver
 from lib.gradual_rank.measures import by_scale, departed
 from lib.gradual_rank.tasks import read_problems
-from lib.pages.style import as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import run
 from stages.gradual_rank import flow, generate, greedy
-from tools.publish import PACKAGES, commit
+from tools.publish import PACKAGES, commit, write_figures
 
 NAME = "transformer"
 SEEDS = range(12)
@@ -77,19 +79,32 @@ def main() -> None:
         found = [follow(seed, numbers, Path(folder)) for seed in SEEDS]
     seeds = pd.DataFrame([seed_row(tables, numbers) for tables in found])
     plateaus = joined(found, "off_plateaus")
-    last = seeds[["seed", "last_stage", "kind"]].rename(columns={"last_stage": "stage"})
-    ends = plateaus.merge(last, on=["seed", "stage"])
     orders = joined(found, "orders")
     tables = {"seeds": seeds, "plateaus": plateaus, "orders": orders}
     for name, table in tables.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
+    ends = last_plateaus(seeds, plateaus)
     write_measures(measures(seeds, ends), OUT, said(seeds), headlines=["foretold"])
-    drawn = as_svg(
-        lambda: departures(ends, plateaus[plateaus["log10_init_scale"] <= STUDIED], orders, NEAR)
-    )
-    write_files(OUT / "figures", {"transformers-seeds.svg": drawn})
+    write_figures(OUT, drawings(OUT))
     hours = (time.monotonic() - begun) / 3600
     write_json(provenance(numbers.solver, hours), OUT / "provenance.json")
+
+
+def last_plateaus(seeds: pd.DataFrame, plateaus: pd.DataFrame) -> pd.DataFrame:
+    """Of each seed the last plateau that lasts, at every init scale, with the kind of the seed."""
+    last = seeds[["seed", "last_stage", "kind"]].rename(columns={"last_stage": "stage"})
+    return plateaus.merge(last, on=["seed", "stage"])
+
+
+def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn, from what is kept in the folder."""
+    seeds, plateaus, orders = (
+        read_table(folder / "tables" / f"{name}.parquet")
+        for name in ("seeds", "plateaus", "orders")
+    )
+    ends = last_plateaus(seeds, plateaus)
+    studied = plateaus[plateaus["log10_init_scale"] <= STUDIED]
+    return {"transformers-seeds": partial(departures, ends, studied, orders, NEAR)}
 
 
 def read_numbers() -> Numbers:

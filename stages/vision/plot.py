@@ -125,7 +125,7 @@ def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
 def of_optimizers(tables: dict[str, pd.DataFrame]) -> dict[str, Callable[[], Figure]]:
     """How each figure of several optimisers is drawn, of one scale at that of the rates' choice."""
     ranks = tables["ranks"]
-    [scale] = tables["rates"]["init_scale"].unique()
+    [scale] = tables["rates"]["init_scale"].unique().tolist()
     return {
         "optimizers": partial(ranks_of_optimizers, ranks),
         "optimizers-equal-loss": partial(ranks_at_loss, ranks, tables["trained"], scale),
