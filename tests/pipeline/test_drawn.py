@@ -176,9 +176,9 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 def alike(svg: str, other: str) -> bool:
     """Whether two drawings differ by less than a twentieth of a point in every place.
 
-    So much may come from another processor; the names of markers and of clip paths follow it.
+    So much may come from another processor; names of markers and paths follow it.
     """
-    drawings = [re.sub(r"\b[mp][0-9a-f]{10}\b", "", drawing) for drawing in (svg, other)]
+    drawings = [re.sub(r"(\b[mp]|_)[0-9a-f]{10}\b", "", drawing) for drawing in (svg, other)]
     if len({NUMBER.sub("", drawing) for drawing in drawings}) > 1:
         return False
     places, others = (np.array(NUMBER.findall(drawing), float) for drawing in drawings)
