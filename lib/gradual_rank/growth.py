@@ -9,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lib.gradual_rank.orders import kendall
-from lib.matrices.ranks import numerical_rank, stable_rank
 
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
@@ -18,7 +17,6 @@ Factors = Float[Tensor, "side product *batch row col"]
 # shares of its last value at which a direction has begun, and has ended
 BEGUN = 0.1
 ENDED = 0.9
-SLOW = 0.1  # of the mean speed: below it the loss is on a plateau
 
 
 def first_time(times: Vector, values: Vector, threshold: float) -> float:
@@ -118,25 +116,6 @@ def separate(begun: Vector, ended: Vector) -> float:
     return float(np.mean(begun[places[1:]] >= ended[places[:-1]]))
 
 
-def plateau_share(times: Vector, loss: Vector) -> float:
-    """The share of the time from a tenth to nine tenths of the drop in which it falls at under a
-    tenth of its speed.
-
-    NaN for a loss that does not fall.
-    """
-    if not loss.min() < loss[0]:
-        return math.nan
-    fallen = (loss[0] - loss) / (loss[0] - loss.min())
-    begin, end = (int(np.flatnonzero(fallen >= share)[0]) for share in (BEGUN, ENDED))
-    if end <= begin + 1:
-        return 0.0
-    t = times[begin : end + 1]
-    height = fallen[begin : end + 1]
-    speed = (height[-1] - height[0]) / (t[-1] - t[0])
-    steps = np.diff(t)
-    return float(steps[np.diff(height) / steps < SLOW * speed].sum() / (t[-1] - t[0]))
-
-
 def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) -> Vector:
     """How fast each of the n largest singular values of a factor grows per τ, over a window of
     times.
@@ -147,33 +126,23 @@ def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) ->
 
 def timing(
     times: Vector,
-    loss: Vector,
-    keys: Course,
     values: Course,
     factors: Float[np.ndarray, "_ 2 _"],
     risen: float,
     significant: float,
     window: tuple[float, float],
-) -> dict[str, float | int]:
-    """When and in which order the directions of W_KQ and W_VO rise, how fast those of W_V and W_O
-    do, and the loss.
-    """
+) -> dict[str, float]:
+    """When and in which order the directions of W_VO rise, and how fast those of W_V and W_O do."""
     last, begun, ended = direction_times(times, values, significant)
-    last_keys, _, ended_keys = direction_times(times, keys, significant)
     growth = np.append(
         [slopes(times[: len(factors)], factors[:, k], len(last), window) for k in (0, 1)], []
     )
     return {
         "first_rise": first_time(times, values[:, 0], risen),
-        "first_rise_KQ": first_time(times, keys[:, 0], risen),
         "order": order(last, ended),
-        "order_KQ": order(last_keys, ended_keys),
-        "n_directions": len(last),
         "separate": separate(begun, ended),
         "slope_least": float(growth.min()) if len(last) else math.nan,
         "slope_most": float(growth.max()) if len(last) else math.nan,
-        "plateau": plateau_share(times, loss),
-        "loss": float(loss[-1] / loss[0]),
     }
 
 
@@ -253,26 +222,3 @@ def diagonal_shares(
     # u² - v² = (|u| - |v|) (|u| + |v|), without rounding of small numbers
     found = {"lengths_kept": lengths, "squares_kept": lengths * (of_last / of_first)}
     return {name: share.median(-1).values.numpy() for name, share in found.items()}
-
-
-def ranks_on_the_way(
-    keys: Float[np.ndarray, "step rank"],
-    values: Float[np.ndarray, "step rank"],
-    early: int,
-    half: int,
-    rtol: float,
-) -> dict[str, float]:
-    """Stable ranks of W_KQ and W_VO on the way and at the end, numerical ranks at the end.
-
-    `keys` and `values` are their singular values.
-    """
-    stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
-    numerical = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
-    return {
-        "stable_rank_half": stable[0],
-        "stable_rank_end": stable[1],
-        "stable_rank_KQ_early": stable[2],
-        "stable_rank_KQ_end": stable[3],
-        "rank_KQ": numerical[0],
-        "rank_VO": numerical[1],
-    }

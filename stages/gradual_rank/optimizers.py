@@ -36,13 +36,13 @@ from lib.gradual_rank.full_heads import (
     spectra,
     targets,
 )
-from lib.gradual_rank.growth import changes, ranks_on_the_way, step_of_share, timing
+from lib.gradual_rank.growth import changes, step_of_share, timing
 from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
 from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tasks import Samples, tokens_of
-from lib.matrices.ranks import effective_rank
+from lib.matrices.ranks import effective_rank, stable_rank
 from lib.training.devices import generator, use_threads
 from lib.training.stacked import groups
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
@@ -51,9 +51,7 @@ from lib.work.command import OutFolder, run
 # log10 of the init scale and rank of the teacher of trainings side by side
 Trainings = tuple[tuple[float, int], ...]
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
-EARLY = 0.9  # shares of the first loss at which ranks are noted, or at the end
-HALF = 0.5
-RTOL = 0.01  # of the numerical rank
+HALF = 0.5  # the share of the first loss at which a rank is noted
 UNEVEN = (0.1, 0.05)  # init scales of P and Q, of which a difference is to be seen
 LEFT = 0.1  # the share of the loss to which these are followed
 N_LOOKS = 121  # points of a course that are kept
@@ -258,14 +256,13 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
             "seed": seed,
         }
         own = {name: float(one[n, k]) for name, one in kept.items()}
-        of_one = loss[:, n, k]
         KQ = both[:, 0, n, k]
         VO = both[:, 1, n, k]
         grown = factors[:, :, n, k]
-        timed = timing(t, of_one, KQ, VO, grown, sizes.threshold, params.significant, WINDOW)
-        early = step_of_share(of_one, EARLY)
-        half = step_of_share(of_one, HALF)
-        runs.append({**cell, **own, **timed, **ranks_on_the_way(KQ, VO, early, half, RTOL)})
+        timed = timing(t, VO, grown, sizes.threshold, params.significant, WINDOW)
+        half, end = stable_rank(VO[[step_of_share(loss[:, n, k], HALF), -1]]).tolist()
+        ranks = {"stable_rank_half": half, "stable_rank_end": end}
+        runs.append({**cell, **own, **timed, **ranks})
         courses += [{**cell, "step": i, "time": t[i], "W_KQ": KQ[i], "W_VO": VO[i]} for i in looks]
     return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
 
@@ -303,9 +300,8 @@ def train_on_few(
         "best_test_loss": ("test_loss", "min"),
         "last_test_loss": ("test_loss", "last"),
     }
-    KQ, VO = effective_rank(spectra(last)[:, :, 0])
-    few = paths.groupby("seed").agg(**ends)
-    few = few.assign(effective_rank_KQ=KQ, effective_rank_VO=VO, **cell)
+    KQ = spectra(last)[0, :, 0]
+    few = paths.groupby("seed").agg(**ends).assign(effective_rank_KQ=effective_rank(KQ), **cell)
     return {"few": few.reset_index(), "paths": paths}
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lib.gradual_rank.growth import learned_in_order, plateau_share, separate
+from lib.gradual_rank.growth import learned_in_order, separate
 
 
 def test_products_are_ordered_in_both_halves_and_counted_at_the_first_look_at_a_low_loss():
@@ -29,10 +29,3 @@ def test_directions_are_separate_where_one_begins_after_the_one_before_has_ended
     """They end in the order 0, 2, 1."""
     assert separate(np.array([0.0, 0.5, 6.0]), np.array([1.0, 9.0, 8.0])) == 0.5
     assert separate(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == 1
-
-
-def test_a_plateau_is_the_time_in_which_the_loss_falls_at_under_a_tenth_of_its_mean_speed():
-    """Of the time from a tenth to nine tenths of the drop, here from 10 to 16: from 11 to 15."""
-    times = np.array([0.0, 10.0, 11.0, 15.0, 16.0, 20.0])
-    loss = np.array([10.0, 9.0, 5.0, 4.8, 1.0, 0.0])
-    assert plateau_share(times, loss) == pytest.approx(4 / 6)

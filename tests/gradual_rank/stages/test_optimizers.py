@@ -194,13 +194,12 @@ def test_what_is_conserved_is_that_of_uneven_factors(tables):
 def check_row(row, steps):
     """What the row says of the course."""
     time, loss, W = zip(*steps, strict=True)
-    KQ, VO = (np.stack([sigma(*w[k : k + 2]) for w in W]) for _, k in PRODUCTS)
+    VO = np.stack([sigma(*w[2:]) for w in W])
     half = next((k for k, one in enumerate(loss) if one <= loss[0] / 2), -1)
     stable = [(values**2).sum() / values[0] ** 2 for values in VO]
-    counted, of_keys = (values.T[values[-1] > PARAMS["significant"]] for values in (VO, KQ))
-    begun, ended, ended_keys = (
-        [reached(time, values, share * values[-1]) for values in of]
-        for of, share in ((counted, 0.1), (counted, 0.9), (of_keys, 0.9))
+    counted = VO.T[VO[-1] > PARAMS["significant"]]
+    begun, ended = (
+        [reached(time, values, share * values[-1]) for values in counted] for share in (0.1, 0.9)
     )
     in_turn = itertools.pairwise(sorted(zip(ended, begun, strict=True)))
     apart = [begin >= end for (end, _), (_, begin) in in_turn]
@@ -212,18 +211,13 @@ def check_row(row, steps):
     rate = RATES[row["optimizer"]]
     X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
     wanted = {
-        "loss": loss[-1] / loss[0],
         "stable_rank_half": stable[half],
         "stable_rank_end": stable[-1],
         "first_rise": reached(time, VO[:, 0], SIZES["threshold"]),
-        "first_rise_KQ": reached(time, KQ[:, 0], SIZES["threshold"]),
-        "n_directions": len(counted),
         "order": order(counted[:, -1], ended),
-        "order_KQ": order(of_keys[:, -1], ended_keys),
         "separate": np.mean(apart) if apart else math.nan,
         "slope_least": min(growth, default=math.nan),
         "slope_most": max(growth, default=math.nan),
-        "plateau": plateau(time, loss),
         "growth": math.log1p(rate * growth_at_zero(X, Y)[0]) / rate,
         "square_change_KQ": square_change(W[0], W[-1], 0),
     }
@@ -234,17 +228,6 @@ def check_row(row, steps):
 def order(last, ended):
     """Kendall's tau of size and earliness, of two directions at least."""
     return kendalltau(last, np.negative(ended)).statistic if len(last) > 1 else math.nan
-
-
-def plateau(time, loss):
-    """Of the time from a tenth to nine tenths of the drop, the share at under a tenth of its mean
-    speed.
-    """
-    fallen = [(loss[0] - one) / (loss[0] - min(loss)) for one in loss]
-    begin, end = (next(k for k, one in enumerate(fallen) if one >= share) for share in (0.1, 0.9))
-    pieces = [(time[k + 1] - time[k], fallen[k + 1] - fallen[k]) for k in range(begin, end)]
-    bar = 0.1 * (fallen[end] - fallen[begin]) / (time[end] - time[begin])
-    return sum(lasts for lasts, falls in pieces if falls / lasts < bar) / (time[end] - time[begin])
 
 
 def test_few_and_noisy_samples_have_the_test_losses_of_their_paths(tables):
@@ -267,7 +250,6 @@ def test_few_and_noisy_samples_have_the_test_losses_of_their_paths(tables):
             "last_test_loss": tested[-1],
             "loss": shares[-1],
             "effective_rank_KQ": effective(sigma(*W[-1][:2])),
-            "effective_rank_VO": effective(sigma(*W[-1][2:])),
         }
         assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
 
