@@ -69,8 +69,13 @@ def main(
     jobs: list[tuple] = []
     for adaptation in wanted:
         way = named(known, adaptation.configuration, str(adaptations))
+        folder = runs / way.name
+        trained = open_run(folder, "low_rank_sparse").layout.seeds
+        if not set(adaptation.seeds) <= set(trained):
+            said = f"wanted seeds of {folder}, {trained}"
+            raise InputError(f"seeds: {said}, got {list(adaptation.seeds)}")
         jobs += [
-            (adapt_seed, dataset, runs / way.name, params, way, rank, seed)
+            (adapt_seed, dataset, folder, params, way, rank, seed)
             for rank in adaptation.ranks
             for seed in adaptation.seeds
         ]
@@ -84,10 +89,8 @@ def adapt_seed(
     """Train the adapters of one rank from one seed; a row of what came of it."""
     device = use_device(params.device)
     opened = open_run(folder, "low_rank_sparse")
-    seeds = opened.layout.seeds
-    if seed not in seeds:
-        raise InputError(f"seeds: wanted seeds of {folder}, {seeds}, got {seed}")
-    initial = {name: W[seeds.index(seed)].to(device) for name, W in opened.weights(0).items()}
+    number = opened.layout.seeds.index(seed)
+    initial = {name: W[number].to(device) for name, W in opened.weights(0).items()}
     readout = initial.pop("readout")
     _, train, test = read_patterns(dataset).of(seed)
     train = train.to(device)
