@@ -108,7 +108,7 @@ def test_every_row_is_that_of_autograd_from_the_initial_weights(adapt, dataset, 
     ("adaptation", "message"),
     [
         (EACH | {"configuration": "two"}, r"adaptations: wanted a configuration of \['one', 'each"),
-        (ONE | {"n_seeds": 3}, r"seeds: wanted seeds of .*one, \[6, 8, 5\], got \[6, 7, 8\]"),
+        (ONE | {"n_seeds": 3}, r"seeds: wanted seeds of .*one, \[6, 8, 5\], got \[5, 6, 7\]"),
     ],
 )
 def test_a_table_of_no_adapters_is_refused(adapt, adaptation, message):
