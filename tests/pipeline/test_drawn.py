@@ -13,12 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.text import Text
 
 from lib.files.tables import read_table, write_table
@@ -93,25 +91,16 @@ def drawings(
     ]
 
 
-READ = ("get_xydata", "get_offsets", "get_segments", "get_array", "get_facecolor", "get_text")
-
-
-def seen(make: Callable[[], Figure]) -> list[Any]:
-    """What the artists of a figure hold: points, bars, values of colours, and texts."""
-    with styled():
-        figure = make()
-    parts = figure.findobj()
-    read = [getattr(part, name)() for part in parts for name in READ if hasattr(part, name)]
-    boxes = [part.get_extents().extents for part in parts if isinstance(part, Patch)]
-    plt.close(figure)
-    return [np.asarray(value).tolist() for value in [*read, *boxes]]
-
-
 @cache
-def committed(family: str, folder: str, figure: str) -> list[Any]:
-    """The figure of the tables in git."""
+def redrawn(family: str, folder: str) -> dict[str, tuple[Figure, str]]:
+    """Every figure of the tables in git, by its name, and the file that would be written of it."""
     draw, given = drawings(family, folder)
-    return seen(draw(*given)[figure])
+    found = {}
+    for name, make in draw(*given).items():
+        with styled():
+            figure = make()
+        found[name] = figure, as_svg(lambda figure=figure: figure).decode()
+    return found
 
 
 def moved(values: pd.Series) -> list[Any]:
@@ -144,30 +133,23 @@ def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
     [file] = tmp_path.rglob(f"{name}.parquet")
     table = read_table(file)
     write_table(table.assign(**{column: moved(table[column])}), file)
-    # The comparison itself is not asserted: its message would print both figures.
-    changed = repr(seen(draw(*given)[shown.figure]))
-    same = changed == repr(committed(shown.family, shown.folder, shown.figure))
+    _, before = redrawn(shown.family, shown.folder)[shown.figure]
+    same = as_svg(draw(*given)[shown.figure]).decode() == before
     assert not same, f"{shown.figure} does not show {shown.drawn}"
 
 
+AS_DIGITS = ("published/digits_long/figures", "published/cifar10_short/figures")
 FOLDERS = sorted(
-    {(family, run.figures) for family, of in FAMILIES.items() for run in of.all_runs.values()}
+    {
+        (family, run.figures)
+        for family, of in FAMILIES.items()
+        for run in of.all_runs.values()
+        if run.figures not in AS_DIGITS  # which the same lines draw
+    }
 )
 every_folder = pytest.mark.parametrize(
     ("family", "folder"), FOLDERS, ids=lambda value: value.split("/")[-2] if "/" in value else ""
 )
-
-
-@cache
-def redrawn(family: str, folder: str) -> dict[str, tuple[Figure, str]]:
-    """Every figure of the tables in git, by its name, and the file that would be written of it."""
-    draw, given = drawings(family, folder)
-    found = {}
-    for name, make in draw(*given).items():
-        with styled():
-            figure = make()
-        found[name] = figure, as_svg(lambda figure=figure: figure).decode()
-    return found
 
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
