@@ -74,8 +74,8 @@ def boxes(steps: Iterator[list[Place]]) -> Iterator[tuple[int, tuple, bool]]:
     for batch in steps:
         for epoch, index in batch:
             draw = DRAW("crop", epoch, index)
-            box = random_box(500, 375, draw)
-            yield index, box, torch.rand((), generator=draw).item() < 0.5
+            mirrored, *numbers = torch.rand(23, generator=draw, dtype=torch.float64).tolist()
+            yield index, random_box(500, 375, numbers), mirrored < 0.5
 
 
 def cpu_of(processes: list[psutil.Process]) -> float:

@@ -6,10 +6,12 @@ by which errors name the image.
 
 import json
 import mmap
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -143,22 +145,30 @@ class Shards:
     def __init__(self, paths: Sequence[Path]):
         self.paths = list(paths)
         self.rows = [_Mapped(path).n_rows for path in paths]
-        self._starts = np.cumsum([0, *self.rows])
+        self._starts = [0, *accumulate(self.rows)]
         self._open: dict[int, _Mapped] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_open": {}}
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return self._starts[-1]
 
-    def row(self, index: int) -> tuple[bytes, int, str]:
-        """An image, its label and its name; raises `InputError` where its file is broken."""
-        shard = int(np.searchsorted(self._starts, index, side="right")) - 1
-        within = index - int(self._starts[shard])
+    def image(self, index: int) -> bytes:
+        """An image; raises `InputError` where its file is broken."""
+        mapped, within = self._place(index)
+        return mapped.image(within)
+
+    def name(self, index: int) -> str:
+        """The name of an image; raises `InputError` where its file is broken."""
+        mapped, within = self._place(index)
+        return mapped.name(within)
+
+    def _place(self, index: int) -> tuple["_Mapped", int]:
+        shard = bisect_right(self._starts, index) - 1
         if shard not in self._open:
             self._open[shard] = _Mapped(self.paths[shard])
-        return self._open[shard].row(within)
+        return self._open[shard], index - self._starts[shard]
 
     def labels(self) -> Int64[np.ndarray, " n"]:
         """The labels of all rows."""
@@ -205,18 +215,29 @@ class _Mapped:
         with self._whole():
             return self._reader.read_all().column("label").to_numpy()
 
-    def row(self, index: int) -> tuple[bytes, int, str]:
+    @cached_property
+    def _images(self) -> list[tuple[int, int]]:
+        """Where each image begins and ends in the file: to ask Arrow for each takes longer."""
+        found: list[tuple[int, int]] = []
+        for i in range(self._reader.num_record_batches):
+            batch = self._reader.get_batch(i)
+            _, ends, data = batch.column("image").buffers()
+            start = data.address - self._start
+            places = start + np.frombuffer(ends, np.int32, batch.num_rows + 1).astype(np.int64)
+            found += pairwise(places.tolist())
+        return found
+
+    def image(self, index: int) -> bytes:
         with self._whole():
-            batch = self._reader.get_batch(index // BATCH_ROWS)
-            images, labels, names = batch.columns
-            within = index % BATCH_ROWS
-            _, ends, data = images.buffers()
-            first, end = np.frombuffer(ends, np.int32, 2, offset=4 * within).tolist()
-            first += data.address - self._start
-            end += data.address - self._start
+            first, end = self._images[index]
             page = first // mmap.PAGESIZE * mmap.PAGESIZE
             self._map.madvise(mmap.MADV_WILLNEED, page, end - page)  # at once, not page by page
-            return self._map[first:end], labels[within].as_py(), names[within].as_py()
+            return self._map[first:end]
+
+    def name(self, index: int) -> str:
+        with self._whole():
+            batch = self._reader.get_batch(index // BATCH_ROWS)
+            return batch.column("name")[index % BATCH_ROWS].as_py()
 
     @contextmanager
     def _whole(self) -> Iterator[None]:

@@ -30,30 +30,31 @@ BROKEN = (
 )
 
 
-def decoded(data: bytes, size: int, choose: Callable[[int, int], Box], name: str) -> Image.Image:
+def decoded(data: bytes, size: int, choose: Callable[[int, int], Box]) -> Image.Image:
     """What stands in a box of an encoded image, in RGB and `size` × `size` pixels.
 
     `choose(width, height)` gives the box in the image as it is upright. It is resized bilinearly,
     with antialiasing; a JPEG whose box is at least twice as large as wanted is decoded at a half, a
-    quarter or an eighth of its size. Raises `InputError`, with the name, where the data are no
-    whole image, or one of more than eight bits a colour.
+    quarter or an eighth of its size. Raises `InputError` where the data are no whole image, or one
+    of more than eight bits a colour.
     """
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.mode.startswith(DEEP):
                 raise ValueError(f"more than eight bits a colour (mode {image.mode})")
-            turned = image.getexif().get(ORIENTATION) in SIDEWAYS
-            width, height = reversed(image.size) if turned else image.size
+            held = image.getexif().get(ORIENTATION)
+            width, height = reversed(image.size) if held in SIDEWAYS else image.size
             box = choose(width, height)
             larger = int(min(box[2] - box[0], box[3] - box[1]) / size)
             scale = _drafted(image, larger)
             image.load()
-            ImageOps.exif_transpose(image, in_place=True)
+            if held is not None:
+                ImageOps.exif_transpose(image, in_place=True)
             left, top, right, bottom = (side / scale for side in box)
             box = (left, top, right, bottom)
             return _rgb(image).resize((size, size), Image.Resampling.BILINEAR, box)
     except BROKEN as error:
-        raise InputError(f"{name}: wanted a whole image, got: {error}") from error
+        raise InputError(f"wanted a whole image, got: {error}") from error
 
 
 def _drafted(image: Image.Image, larger: int) -> float:
@@ -74,7 +75,7 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def centre_square(data: bytes, size: int, centre: float, name: str) -> Pixels:
+def centre_square(data: bytes, size: int, centre: float) -> Pixels:
     """The middle of an encoded image: a square of the share `centre` of its shorter side.
 
     At `centre` 1 an image of `size` × `size` pixels stays as it is. Raises `InputError` for a
@@ -87,7 +88,7 @@ def centre_square(data: bytes, size: int, centre: float, name: str) -> Pixels:
         top = (height - side) / 2
         return (left, top, left + side, top + side)
 
-    return np.array(decoded(data, size, box, name))
+    return np.asarray(decoded(data, size, box))
 
 
 def channel_counts(

@@ -6,18 +6,23 @@ step is all that a training must remember, and the number of workers changes no 
 
 import math
 import multiprocessing
+import os
 import signal
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from multiprocessing.reduction import DupFd
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from jaxtyping import Int, UInt8
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -32,7 +37,8 @@ from lib.work.signals import end_worker_with_parent
 AREAS = (0.08, 1.0)  # of a random crop, as shares of the image's
 RATIOS = (3 / 4, 4 / 3)  # width / height
 TRIES = 10
-PIECE = 64  # images that a worker decodes at a time: bounds the memory of large batches
+PIECE = 32  # images that a worker decodes at a time: bounds the memory of large batches
+AHEAD = 2  # pieces that a worker may decode before they are asked for
 CPU = torch.device("cpu")
 
 Place = tuple[int, int]  # epoch, index
@@ -40,13 +46,13 @@ Draw = Callable[..., torch.Generator]  # of a named purpose
 Batch = tuple[UInt8[Tensor, "batch 3 size size"], Int[Tensor, " batch"]]
 
 
-def random_box(width: int, height: int, draw: torch.Generator) -> Box:
+def random_box(width: int, height: int, numbers: Sequence[float]) -> Box:
     """A box of a random crop, as torchvision's `RandomResizedCrop` has it (Szegedy et al. 2015).
 
     Its area is uniform in 8..100 % of the image's, its ratio of sides log-uniform in 3/4..4/3; of
-    ten such boxes the first that fits, else the largest central one whose ratio is allowed.
+    ten such boxes the first that fits, else the largest central one whose ratio is allowed. The
+    `numbers`, two for each box and two for its place, are uniform in 0..1.
     """
-    numbers = torch.rand(2 * TRIES + 2, generator=draw, dtype=torch.float64).tolist()
     *tries, across, down = numbers
     low, high = map(math.log, RATIOS)
     for share, slant in zip(tries[::2], tries[1::2], strict=True):
@@ -65,13 +71,14 @@ def random_box(width: int, height: int, draw: torch.Generator) -> Box:
     return (left, top, left + columns, top + rows)
 
 
-def random_resized_crop(data: bytes, size: int, draw: torch.Generator, name: str) -> Pixels:
+def random_resized_crop(data: bytes, size: int, draw: torch.Generator) -> Pixels:
     """A random crop by `random_box`, half of them mirrored; raises `InputError` for a broken
     image.
     """
-    image = decoded(data, size, partial(random_box, draw=draw), name)
-    mirrored = torch.rand((), generator=draw).item() < 0.5
-    return np.array(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else image)
+    mirrored, *numbers = torch.rand(2 * TRIES + 3, generator=draw, dtype=torch.float64).tolist()
+    image = decoded(data, size, partial(random_box, numbers=numbers))
+    pixels = np.asarray(image)
+    return pixels[:, ::-1] if mirrored < 0.5 else pixels
 
 
 def places(n: int, batch_size: int, draw: Draw, start: int = 0) -> Iterator[list[Place]]:
@@ -85,20 +92,35 @@ def places(n: int, batch_size: int, draw: Draw, start: int = 0) -> Iterator[list
             yield [(epoch, i) for i in index.tolist()]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Images and their indices as they come from a worker: arrays, which go through a pipe.
+def memory_file() -> BinaryIO:
+    """A file without a name, in memory where the system has such: no limit of /dev/shm holds."""
+    if sys.platform.startswith("linux"):
+        return os.fdopen(os.memfd_create("pixels"), "r+b")
+    return TemporaryFile("r+b")
 
-    Tensors would go through shared memory. It takes more time, as the system clears every page of
-    it, and containers often have little: a worker that finds none left is killed.
+
+class SharedPixels:
+    """Places for the pixels of some pieces, in a file that this process shares with its workers.
+
+    A worker writes a piece into its place, from which a batch is filled: no pixel goes through a
+    pipe. /dev/shm, which torch and Python would take, is small in many containers, and a process
+    that finds no room there is killed.
     """
 
-    images: UInt8[np.ndarray | Tensor, "n size size 3"]
-    index: Int[np.ndarray, " n"]
+    def __init__(self, file: BinaryIO, shape: tuple[int, ...]) -> None:
+        self._file = file
+        self.places: UInt8[np.ndarray, "place piece 3 size size"]
+        file.truncate(math.prod(shape))
+        self.places = np.memmap(file, np.uint8, "r+", shape=shape)
 
-    def pin_memory(self) -> "Piece":
-        """The same in memory from which a GPU copies by itself; torch's loader calls it."""
-        return Piece(torch.as_tensor(self.images).pin_memory(), self.index)
+    def __reduce__(self) -> tuple[Callable[..., "SharedPixels"], tuple[Any, ...]]:
+        return _opened, (DupFd(self._file.fileno()), self.places.shape)
+
+
+def _opened(file: Any, shape: tuple[int, ...]) -> SharedPixels:
+    """The same places in a worker."""
+    with os.fdopen(file.detach(), "r+b") as opened:
+        return SharedPixels(opened, shape)
 
 
 @dataclass(frozen=True)
@@ -108,26 +130,32 @@ class Pictures(Dataset):
     """
 
     shards: Shards
+    pixels: SharedPixels
     size: int
     centre: float
     draw: Draw | None = None
 
-    def __getitem__(self, places: list[Place]) -> "Piece | InputError":
-        """The images at these places; for a broken one, an error that names it.
+    def __getitem__(self, piece: tuple[int, list[Place]]) -> tuple[int, list[int]] | InputError:
+        """The images of a piece, written into its place; for a broken one, an error that names it.
 
         The error is a result, so that it comes in its turn and in its own words, whoever decodes.
         """
+        number, places = piece
         try:
-            images = np.stack([self._picture(*place) for place in places])
-            return Piece(images, np.array([index for _, index in places]))
+            for pixels, place in zip(self.pixels.places[number], places, strict=False):
+                pixels[:] = self._picture(*place).transpose(2, 0, 1)
         except InputError as error:
             return error
+        return number, [index for _, index in places]
 
     def _picture(self, epoch: int, index: int) -> Pixels:
-        data, _, name = self.shards.row(index)
-        if self.draw is None:
-            return centre_square(data, self.size, self.centre, name)
-        return random_resized_crop(data, self.size, self.draw("crop", epoch, index), name)
+        data = self.shards.image(index)
+        try:
+            if self.draw is None:
+                return centre_square(data, self.size, self.centre)
+            return random_resized_crop(data, self.size, self.draw("crop", epoch, index))
+        except InputError as error:
+            raise InputError(f"{self.shards.name(index)}: {error}") from error
 
 
 def stream(
@@ -151,10 +179,10 @@ def stream(
     `StoppedError` where a worker has died.
     """
     shards = open_part(folder, manifest, "train")
-    pictures = Pictures(shards, manifest.size, manifest.centre, draw if cropped else None)
     batches = (batch[own] for batch in places(len(shards), batch_size, draw, start))
     n_own = len(range(batch_size)[own])
-    return _fed(pictures, labels, batches, n_own, n_workers, device)
+    crop = draw if cropped else None
+    return _fed(shards, manifest, crop, labels, batches, n_own, n_workers, device)
 
 
 def scored_batches(
@@ -175,13 +203,14 @@ def scored_batches(
         [(0, index) for index in range(first, min(first + batch_size, n_images))]
         for first in range(0, n_images, batch_size)
     )
-    pictures = Pictures(shards, manifest.size, manifest.centre)
     labels = torch.from_numpy(shards.labels())
-    return _fed(pictures, labels, batches, batch_size, n_workers, device)
+    return _fed(shards, manifest, None, labels, batches, batch_size, n_workers, device)
 
 
 def _fed(
-    pictures: Pictures,
+    shards: Shards,
+    manifest: Manifest,
+    crop: Draw | None,
     labels: Int[Tensor, " n"],
     batches: Iterator[list[Place]],
     batch_size: int,
@@ -189,38 +218,55 @@ def _fed(
     device: torch.device,
 ) -> Iterator[Batch]:
     """The images of each batch, which are decoded in pieces, and their labels."""
+    size = manifest.size
     pieces = (
         batch[first : first + PIECE] for batch in batches for first in range(0, len(batch), PIECE)
     )
-    decoded = _decoded(pictures, pieces, n_workers, device)
-    while found := list(islice(decoded, math.ceil(batch_size / PIECE))):
-        images = torch.cat([piece.to(device, non_blocking=True) for piece, _ in found])
-        index = torch.cat([index for _, index in found])
-        yield images.permute(0, 3, 1, 2).contiguous(), labels[index].to(device)
+    on_gpu = device.type == "cuda"  # which copies by itself from memory that is pinned
+    with memory_file() as file:
+        pixels = SharedPixels(file, (AHEAD * n_workers + 1, PIECE, 3, size, size))
+        pictures = Pictures(shards, pixels, size, manifest.centre, crop)
+        decoded = _decoded(pictures, pieces, n_workers)
+        while True:
+            images = torch.empty(batch_size, 3, size, size, dtype=torch.uint8, pin_memory=on_gpu)
+            index: list[int] = []
+            for piece, of_piece in islice(decoded, math.ceil(batch_size / PIECE)):
+                first = len(index)
+                index += of_piece
+                images[first : len(index)] = piece
+            if not index:
+                return
+            yield images[: len(index)].to(device, non_blocking=True), labels[index].to(device)
 
 
 def _decoded(
-    pictures: Pictures, pieces: Iterable[list[Place]], n_workers: int, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
+    pictures: Pictures, pieces: Iterator[list[Place]], n_workers: int
+) -> Iterator[tuple[UInt8[Tensor, "piece 3 size size"], list[int]]]:
+    """The pixels of each piece, until the next is asked for, and the indices of its images."""
+    places = pictures.pixels.places
+    free = deque(range(len(places)))
+    numbered = ((free.popleft(), piece) for piece in pieces)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", __name__])  # once, and not in each worker
     with warnings.catch_warnings():  # of more workers than cores, which are for the caller to say
         warnings.simplefilter("ignore")
         loader = DataLoader(
             pictures,
-            sampler=pieces,
+            sampler=numbered,
             batch_size=None,
             num_workers=n_workers,
             multiprocessing_context=context if n_workers else None,
             worker_init_fn=_start_worker,
-            pin_memory=device.type == "cuda",
+            prefetch_factor=AHEAD if n_workers else None,
             generator=torch.Generator(),  # else it would draw from torch's own
         )
     try:
         for piece in loader:
             if isinstance(piece, InputError):
                 raise piece
-            yield torch.as_tensor(piece.images), torch.as_tensor(piece.index)
+            number, index = piece
+            yield torch.from_numpy(places[number, : len(index)]), index
+            free.append(number)
     except (RuntimeError, ConnectionError, EOFError) as error:
         if isinstance(error, RuntimeError) and "exited unexpectedly" not in str(error):
             raise

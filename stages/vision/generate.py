@@ -119,10 +119,11 @@ def whole(source: OwnImages, files: pd.DataFrame, broken: list[str]) -> Iterator
     for name, digest, label in zip(files["name"], files["sha256"], files["label"], strict=True):
         data = read_file(root, name, digest)
         try:
-            square = centre_square(data, source.size, source.centre, name)
+            square = centre_square(data, source.size, source.centre)
         except InputError as error:
             if source.broken == "refuse":
-                raise InputError(f"{error} (`broken: skip` leaves it out)") from error
+                said = f"{name}: {error} (`broken: skip` leaves it out)"
+                raise InputError(said) from error
             broken.append(name)
         else:
             yield Whole(name, label, data, square)

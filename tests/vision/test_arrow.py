@@ -20,17 +20,19 @@ def test_rows_come_back_in_order_from_several_files(tmp_path):
     manifest = write_data(tmp_path, ROWS, rows_a_file=70)
     shards = open_part(tmp_path, manifest, "train")
     assert [shard.rows for shard in manifest.files["train"]] == [70, 70, 60]
-    assert [shards.row(i) for i in range(len(shards))] == ROWS
-    assert shards.labels().tolist() == [label for _, label, _ in ROWS]
+    images, labels, names = (list(column) for column in zip(*ROWS, strict=True))
+    assert [shards.image(i) for i in range(len(shards))] == images
+    assert [shards.name(i) for i in range(len(shards))] == names
+    assert shards.labels().tolist() == labels
 
 
 def test_another_process_gets_paths_and_no_images(tmp_path):
     write_shard(tmp_path / "a.arrow", [(bytes(100_000), 0, "a")])
     shards = Shards([tmp_path / "a.arrow"])
-    shards.row(0)
+    shards.image(0)
     handed = pickle.dumps(shards)
     assert len(handed) < 2000
-    assert pickle.loads(handed).row(0) == (bytes(100_000), 0, "a")
+    assert pickle.loads(handed).image(0) == bytes(100_000)
 
 
 def test_a_shard_whose_images_fail_midway_is_not_written(tmp_path):
@@ -137,7 +139,7 @@ def test_a_row_is_read_from_disk_without_its_neighbours(tmp_path):
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # forget what was written
     before = bytes_read()
-    shards.row(30)
+    shards.image(30)
     assert bytes_read() - before < 1_000_000
 
 

@@ -151,9 +151,9 @@ def test_jpegs_are_kept_byte_by_byte_with_label_and_name(generate, pictures, tmp
     names = []
     for part in ("train", "test"):
         shards = open_part(folder, manifest, part)
-        for number in range(len(shards)):
-            data, label, name = shards.row(number)
-            assert data == (tmp_path / "pictures" / name).read_bytes()
+        for number, label in enumerate(shards.labels()):
+            name = shards.name(number)
+            assert shards.image(number) == (tmp_path / "pictures" / name).read_bytes()
             assert manifest.classes[label] == name[:3]
             names.append(name)
     assert sorted(names) == sorted(pictures)
