@@ -7,18 +7,15 @@ it: nobody reruns days of training to see its numbers.
 
 import platform
 import shutil
-from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 
-from lib.files.files import InputError, clear, file_name, write_files
+from lib.files.files import InputError, clear, file_name
 from lib.files.params import load_yaml
 from lib.files.tables import write_json
-from lib.pages.style import as_svg
 from lib.vision.datasets import dataset_file, read_dataset
 from lib.work.command import run
 from tools.git import said
@@ -53,12 +50,6 @@ def main(dataset: str, command: str, hours: float) -> None:
     images = read_dataset(dataset_file(Path("data") / "vision" / dataset / "images"))
     note = provenance(section, images.n_train) | {"command": command, "wall_hours": hours}
     keep(dataset, note)
-
-
-def write_figures(folder: Path, drawings: Mapping[str, Callable[[], Figure]]) -> None:
-    """Draw the figures of a published run, by name."""
-    drawn = {f"{name}.svg": as_svg(draw) for name, draw in drawings.items()}
-    write_files(folder / "figures", drawn)
 
 
 def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from lib.files.files import clear, write_files
 from lib.training.devices import keep_freed_memory, kind_of, use_threads
 from lib.work.errors import StoppedError
 from lib.work.progress import advance, report_to, reporting
@@ -24,6 +25,7 @@ from lib.work.ray_workers import WORKERS, cluster, spread_over_cluster
 from lib.work.signals import end_worker_with_parent, kill_with_parent
 
 Result = TypeVar("Result")
+Drawing = TypeVar("Drawing")  # what makes a figure
 
 
 def available_cores() -> int:
@@ -83,12 +85,14 @@ def spread(
             yield from _computed_here(function, jobs, n_threads, bar)
 
 
-def spread_by_name(
-    function: Callable[..., Result], jobs: Mapping[str, tuple], *, label: str, unit: str
-) -> dict[str, Result]:
-    """What `function(*job)` gives for each job, by the job's name, computed on all cores."""
-    done = spread(function, list(jobs.values()), label=label, unit=unit)
-    return dict(zip(jobs, done, strict=True))
+def write_figures(
+    folder: Path, drawings: Mapping[str, Drawing], as_svg: Callable[[Drawing], bytes]
+) -> None:
+    """Draw figures by their names on all cores; they replace those of an earlier run."""
+    jobs = [(draw,) for draw in drawings.values()]
+    drawn = list(spread(as_svg, jobs, label="figures", unit="figure"))
+    clear(folder, "*.svg")
+    write_files(folder, {f"{name}.svg": svg for name, svg in zip(drawings, drawn, strict=True)})
 
 
 def _counted(function: Callable[..., Result], *job: Any) -> Result:

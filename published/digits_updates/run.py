@@ -26,6 +26,7 @@ from lib.files.runs import Run, open_run, open_runs
 from lib.files.tables import compact, read_table, write_json, write_measures, write_table
 from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import product_singular_values
+from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.vision.arrow import PIXELS
 from lib.vision.datasets import dataset_file
@@ -37,10 +38,11 @@ from lib.vision.variants import Variant
 from lib.vision.vit import MATRICES, Weights, score
 from lib.work.cells import joined, key_of, spread_cells
 from lib.work.command import run
+from lib.work.compute import write_figures
 from published.digits_optimizers.run import ranks
 from stages import spectra
 from stages.vision.train import Train, Training, publish, train_together
-from tools.publish import provenance, write_figures
+from tools.publish import provenance
 
 OUT = Path("published/digits_updates")
 COMMAND = "python -m published.digits_updates.run"
@@ -83,7 +85,7 @@ def main(
         write_table(table, OUT / "tables" / f"{name}.parquet")
     setup = {"init_scale": SCALE, "n_steps": params.n_steps}
     write_measures(measured(tables), OUT, setup, headlines=["trained_rank_over_initial_KQ"])
-    write_figures(OUT, drawings(OUT))
+    write_figures(OUT / "figures", drawings(OUT), as_svg)
     section = load_yaml(Path("params.yaml"))["vision"]["digits"]
     note = provenance(section | {"groups": GROUPS}, len(read_images(images).train_labels))
     hours = (time.monotonic() - begun) / 3600

@@ -25,13 +25,14 @@ from matplotlib.figure import Figure
 from lib.files.params import read_cases, read_params
 from lib.files.tables import compact, pick, read_table, write_json, write_measures, write_table
 from lib.gradual_rank.figures.optimizers import color_of, listed, seeds
-from lib.pages.style import MATRIX_NAMES, READ_WIDTH
+from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
+from lib.work.compute import write_figures
 from published.optimizers_by_seed.trainings import follow, ordered
 from stages.gradual_rank.optimizers import Head, Optimizer, Optimizers
-from tools.publish import PACKAGES, commit, write_figures
+from tools.publish import PACKAGES, commit
 
 FIRST_SEED = 9
 N_SEEDS = 24
@@ -61,7 +62,7 @@ def main(
     longer = pd.concat(on).set_index("seed") if on else noisy[:0]
     measured, setup = measures(noisy, longer, orders)
     write_measures(measured, OUT, setup, headlines=["muon_over_gd"])
-    write_figures(OUT, drawings(OUT))
+    write_figures(OUT / "figures", drawings(OUT), as_svg)
     hours = (time.monotonic() - begun) / 3600
     write_json(provenance(params, sizes, cases, hours), OUT / "provenance.json")
 

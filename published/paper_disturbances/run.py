@@ -33,11 +33,13 @@ from lib.files.tables import (
 from lib.gradual_rank.figures.disturbances import disturbed_at_a_rise, disturbed_at_random
 from lib.gradual_rank.measures import assumption_measures, by_case, end_distances
 from lib.gradual_rank.tasks import read_head
+from lib.pages.style import as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
+from lib.work.compute import write_figures
 from stages.gradual_rank.assumptions import Assumptions, disturb
-from tools.publish import PACKAGES, commit, write_figures
+from tools.publish import PACKAGES, commit
 
 # not as in the section
 OWN = {"n_seeds": 1, "n_kicks": 0, "rtol": 1e-6, "atol": 1e-5, "duration": 9000.0}
@@ -81,7 +83,7 @@ def main(
     d = read_head(task).X.shape[-1]
     setup = {"d_model": d, "duration": params.duration, "early": EARLY, **asdict(bars)}
     write_measures(known, OUT, setup, headlines=["return_share_independent"])
-    write_figures(OUT, drawings(OUT))
+    write_figures(OUT / "figures", drawings(OUT), as_svg)
     hours = (time.monotonic() - begun) / 3600
     write_json(provenance(params, hours), OUT / "provenance.json")
 

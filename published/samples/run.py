@@ -45,11 +45,13 @@ from lib.low_rank_sparse.one_layer import (
 from lib.low_rank_sparse.patterns import PatternSizes, draw_patterns
 from lib.low_rank_sparse.samples import local_exponents, numbers_of_falling_losses
 from lib.low_rank_sparse.sweeps import Problem, Training
+from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
-from tools.publish import PACKAGES, commit, write_figures
+from lib.work.compute import write_figures
+from tools.publish import PACKAGES, commit
 
 OUT = Path("published/samples")
 COMMAND = "python -m published.samples.run"
@@ -149,7 +151,7 @@ def written(trainings: pd.DataFrame, threshold: float) -> None:
     for name, table in {"trainings": trainings, "needed": needed, "exponents": local}.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
     write_measures(measured, OUT, setup, headlines=["whole_exponent_alone"])
-    write_figures(OUT, drawings(OUT))
+    write_figures(OUT / "figures", drawings(OUT), as_svg)
 
 
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:

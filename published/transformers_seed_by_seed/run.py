@@ -41,11 +41,13 @@ from lib.gradual_rank.figures.departures import departures
 from lib.gradual_rank.flow import Solver
 from lib.gradual_rank.measures import by_scale, departed
 from lib.gradual_rank.tasks import read_problems
+from lib.pages.style import as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import run
+from lib.work.compute import write_figures
 from stages.gradual_rank import flow, generate, greedy
-from tools.publish import PACKAGES, commit, write_figures
+from tools.publish import PACKAGES, commit
 
 NAME = "transformer"
 SEEDS = range(12)
@@ -85,7 +87,7 @@ def main() -> None:
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
     ends = last_plateaus(seeds, plateaus)
     write_measures(measures(seeds, ends), OUT, said(seeds), headlines=["foretold"])
-    write_figures(OUT, drawings(OUT))
+    write_figures(OUT / "figures", drawings(OUT), as_svg)
     hours = (time.monotonic() - begun) / 3600
     write_json(provenance(numbers.solver, hours), OUT / "provenance.json")
 

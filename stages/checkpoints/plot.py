@@ -17,11 +17,11 @@ from lib.checkpoints.figures import (
     share_lost,
     trained_adapters,
 )
-from lib.files.files import InputError, clear, write_files
+from lib.files.files import InputError
 from lib.files.tables import read_tables
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
-from lib.work.compute import spread_by_name
+from lib.work.compute import write_figures
 
 # The tables of each figure, each with the columns by which it is known.
 PLANS = {"plans": "model run budget rule shuffle share_lost ranks"}
@@ -45,10 +45,7 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
 
 
 def main(tables: Path, figures: OutFolder) -> None:
-    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(tables).items()}
-    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
-    clear(figures, "*.svg")
-    write_files(figures, drawn)
+    write_figures(figures, drawings(tables), as_svg)
 
 
 def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:

@@ -32,11 +32,10 @@ from lib.decision_lists.figures.proofs import (
     feasible_lengths,
     lemma_ratios,
 )
-from lib.files.files import clear, write_files
 from lib.files.tables import read_table
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
-from lib.work.compute import spread_by_name
+from lib.work.compute import write_figures
 
 THEOREM = "task law n_tokens seq_len length bound first_time"
 # Of each figure, what draws it, and the tables that this takes, with their columns.
@@ -105,10 +104,7 @@ OUTCOMES = {  # the figure takes those that are there
 
 
 def main(tables: Path, figures: OutFolder) -> None:
-    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(tables).items()}
-    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
-    clear(figures, "*.svg")
-    write_files(figures, drawn)
+    write_figures(figures, drawings(tables), as_svg)
 
 
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.files.files import clear, write_files
 from lib.files.params import read_params
 from lib.files.tables import read_tables
 from lib.gradual_rank.figures.decay import weight_decay
@@ -36,7 +35,7 @@ from lib.gradual_rank.figures.staircase import (
 )
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
-from lib.work.compute import spread_by_name
+from lib.work.compute import write_figures
 
 WHOLE = "whole"  # the problem at whose size is descended
 Tables = dict[str, pd.DataFrame]
@@ -108,15 +107,8 @@ def main(
     paper_size: Path,
     figures: OutFolder,
 ) -> None:
-    jobs = {
-        f"{name}.svg": (draw,)
-        for name, draw in drawings(
-            bars, full_d_model, metrics, optimizers, decayed, paper_size
-        ).items()
-    }
-    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
-    clear(figures, "*.svg")
-    write_files(figures, drawn)
+    drawn = drawings(bars, full_d_model, metrics, optimizers, decayed, paper_size)
+    write_figures(figures, drawn, as_svg)
 
 
 def drawings(

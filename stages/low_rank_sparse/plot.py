@@ -8,7 +8,6 @@ from typing import Annotated
 
 from matplotlib.figure import Figure
 
-from lib.files.files import write_files
 from lib.files.params import Interval, read_params
 from lib.files.tables import read_measures, read_tables
 from lib.low_rank_sparse.figures.cuts import (
@@ -28,7 +27,7 @@ from lib.low_rank_sparse.figures.updates import (
 )
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
-from lib.work.compute import spread_by_name
+from lib.work.compute import write_figures
 
 # The columns by which each table is known.
 TABLES = {
@@ -57,9 +56,7 @@ class Shown:
 
 
 def main(section: str, metrics: Path, figures: OutFolder) -> None:
-    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(section, metrics).items()}
-    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
-    write_files(figures, drawn)
+    write_figures(figures, drawings(section, metrics), as_svg)
 
 
 def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:

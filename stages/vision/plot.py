@@ -12,7 +12,7 @@ from typing import Annotated
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.files.files import InputError, write_files
+from lib.files.files import InputError
 from lib.files.params import Interval, Positive, read_params
 from lib.files.tables import read_tables
 from lib.pages.style import as_svg
@@ -36,7 +36,7 @@ from lib.vision.figures.training import (
     ranks_of_optimizers,
 )
 from lib.work.command import OutFolder, run
-from lib.work.compute import spread_by_name
+from lib.work.compute import write_figures
 
 Place = Annotated[int, Interval("[1, 1000]")]
 TABLES = {  # of a data set, with the columns that every one has
@@ -65,8 +65,7 @@ class Plot:
 
 
 def main(section: str, tables: Path, figures: OutFolder) -> None:
-    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(section, tables).items()}
-    write_files(figures, spread_by_name(as_svg, jobs, label="figures", unit="figure"))
+    write_figures(figures, drawings(section, tables), as_svg)
 
 
 def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:

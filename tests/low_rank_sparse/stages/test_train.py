@@ -137,12 +137,18 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
     assert 0 not in set(table["fitted_step"])
 
 
+def test_seeds_without_data_are_refused_before_any_is_trained(train, monkeypatch):
+    monkeypatch.setattr("stages.low_rank_sparse.train.train_chunk", lambda *_: pytest.fail("ran"))
+    wanted = r"seeds: wanted seeds of the data set, \[4, 5, .*, got 6"
+    with pytest.raises(InputError, match=wanted):
+        train(PARAMS, TIED | {"n_seeds": 4})
+
+
 @pytest.mark.parametrize(
     ("params", "configuration", "message"),
     [
         ({"n_neurons": 1}, TIED, r"n_neurons: wanted a number in \[2, 1e6\], got 1"),
         ({"batch_size": 14}, TIED, "batch_size: wanted at most the 13 samples, got 14"),
-        ({}, TIED | {"n_seeds": 4}, r"seeds: wanted seeds of the data set, \[4, 5, .*, got 6"),
     ],
 )
 def test_what_is_no_training_is_refused(train, tmp_path, params, configuration, message):
