@@ -10,14 +10,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from hypothesis import Phase, settings
 from jaxtyping import install_import_hook
-from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
 install_import_hook("lib", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
@@ -99,25 +98,6 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         importlib.import_module(f"stages.{module}").main(*arguments)
 
     return run
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Figure]:
-    """The figures that are saved from here on, by the bytes of their files: what was drawn can be
-    read off them.
-
-    A file holds a number alone: to render a figure takes longer than all the rest, and changes
-    nothing that it shows.
-    """
-    kept: dict[bytes, Figure] = {}
-
-    def save(figure: Figure, file: IO[bytes]) -> None:
-        data = f"figure {len(kept)}".encode()
-        kept[data] = figure
-        file.write(data)
-
-    monkeypatch.setattr("lib.pages.style._write_svg", save)
-    return kept
 
 
 @pytest.hookimpl(trylast=True)

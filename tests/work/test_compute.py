@@ -321,3 +321,13 @@ def test_freed_memory_is_used_again_without_faults():
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 1000
+
+
+def test_figures_replace_those_of_an_earlier_run(tmp_path):
+    (tmp_path / "old.svg").write_text("of an earlier run")
+    compute.write_figures(tmp_path, {"a": b"1", "b": b"2"}, bytes.upper)
+    compute.write_figures(tmp_path, {"b": b"x", "c": b"y"}, bytes.upper)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
+        "b.svg": b"X",
+        "c.svg": b"Y",
+    }

@@ -48,10 +48,12 @@ def dotted(
     label: str | None = None,
     **style: Any,
 ) -> None:
-    """The mean of a column at each value of another as dots on a line, its range shaded."""
-    ranged(
-        axes, rows, by, column, **{"color": color, "marker": "o", "label": label, "ms": 4, **style}
-    )
+    """The mean of a column at each value of another as dots on a line, its range shaded; nothing
+    where there are no rows.
+    """
+    if len(rows):
+        look = {"color": color, "marker": "o", "label": label, "ms": 4, **style}
+        ranged(axes, rows, by, column, **look)
 
 
 def whiskers(values: pd.DataFrame) -> list[pd.Series]:
