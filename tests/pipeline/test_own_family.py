@@ -73,6 +73,7 @@ def test_its_params_are_as_dvc_writes_them():
 def test_it_runs_and_its_claim_stands_in_the_report(project):
     dvc("repro", "deep_linear_plot", at=project)
     dvc("repro", "--single-item", "claims", "report", at=project)
+    run(PYTHON, "-m", "pytest", "-k", "deep_linear", "tests/pipeline/test_drawn.py", at=project)
     claim = json.loads((project / "metrics" / "claims.json").read_text())["deep_linear_rank"]
     [case] = claim["cases"]
     assert (claim["holds"], case["values"]) == (True, [3, 3, 3])
