@@ -5,6 +5,7 @@ number of them goes on to the same bytes.
 import json
 import os
 import re
+import signal
 from pathlib import Path
 
 import psutil
@@ -89,6 +90,21 @@ def test_where_one_is_killed_all_end_and_another_number_of_ranks_goes_on(
     assert not (project / "runs").exists()
     assert train(project, then) == alone
     assert len(re.findall("resumed at step [1-9]", said(project))) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM, and 2 ranks with it")],
+)
+def test_a_launcher_that_is_told_to_end_ends_its_ranks_and_says_so(tmp_path, number, words):
+    project = prepare(tmp_path / "project", n_steps=100_000)
+    launcher = start(project, 2)
+    assert until(lambda: list(project.glob(CHECKPOINT)) or launcher.poll(), 120)
+    launcher.send_signal(number)
+    assert launcher.wait(60) != 0
+    assert until(lambda: not processes(project), 10), processes(project)
+    assert words in said(project)
+    assert "Traceback" not in said(project)
 
 
 def rank(process: psutil.Process) -> str:
