@@ -51,7 +51,7 @@ def packages() -> dict[str, str]:
 @pytest.mark.parametrize("family", COURSES)
 def test_on_the_same_class_of_cpu_the_losses_are_the_same_to_the_bit(family, tiny_pipeline):
     golden = kept().get(cpu_class())
-    if golden is None or golden["packages"] != packages():
+    if golden is None or not golden["packages"].items() <= packages().items():
         pytest.skip(f"golden/ has no losses of {cpu_class()} with these packages")
     assert course(tiny_pipeline.folder, family) == golden["losses"][family]
 
