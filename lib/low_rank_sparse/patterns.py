@@ -14,18 +14,12 @@ from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from lib.files.files import InputError
+from lib.files.inputs import read_header
 from lib.files.params import Interval
-
-# What a data set is, and the tensors by whose names it is known.
-PATTERNS = (
-    "a data set of patterns",
-    ("patterns", "train_tokens", "train_labels", "test_tokens", "test_labels"),
-)
 
 
 @dataclass(frozen=True)
@@ -243,15 +237,12 @@ def stacked(seeds: Sequence[int], drawn: Sequence[tuple[Tensor, Samples, Samples
 
 def read_patterns(path: Path) -> PatternData:
     """Read a data set that a generate stage wrote; raises `InputError` where it is broken."""
-    try:
-        tensors = load_file(path)
-        parts = [
-            {name: tensors[f"{part}_{name}"] for name in TENSORS} for part in ("train", "test")
-        ]
-        seeds = tuple(tensors["seeds"].tolist())
-        mu = tensors["patterns"]
-    except (OSError, SafetensorError, KeyError) as error:
-        raise InputError(f"{path}: wanted a data set of patterns, got: {error!r}") from error
+    names = [f"{part}_{name}" for part in ("train", "test") for name in TENSORS]
+    read_header(path, "a data set of patterns", ["seeds", "patterns", *names])
+    tensors = load_file(path)
+    parts = [{name: tensors[f"{part}_{name}"] for name in TENSORS} for part in ("train", "test")]
+    seeds = tuple(tensors["seeds"].tolist())
+    mu = tensors["patterns"]
     for part in parts:
         shape = part["tokens"].shape
         if (

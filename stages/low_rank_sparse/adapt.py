@@ -8,14 +8,13 @@ import pandas as pd
 from torch import Tensor
 
 from lib.files.files import InputError
-from lib.files.inputs import read_header
 from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.files.runs import open_run
 from lib.files.tables import write_table
 from lib.low_rank_sparse.adapters import adapted, adapters_gradient, initial_adapters
 from lib.low_rank_sparse.configurations import COLUMNS, named
 from lib.low_rank_sparse.one_layer import SampleLoss, Weights, numbers, score
-from lib.low_rank_sparse.patterns import PATTERNS, epochs, read_patterns
+from lib.low_rank_sparse.patterns import epochs, read_patterns
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
 from lib.work.cells import Tables, joined, spread_cells
@@ -65,7 +64,7 @@ def main(
     known = {one.name: one for one in listed}
     use_device(params.device)
     wanted = read_cases(adaptations, Adaptation, shared=vars(seeds))
-    read_header(dataset, *PATTERNS)  # which refuses another file
+    read_patterns(dataset)  # which refuses another file
     jobs: list[tuple] = []
     for adaptation in wanted:
         way = named(known, adaptation.configuration, str(adaptations))

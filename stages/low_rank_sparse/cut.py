@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from lib.files.inputs import read_header
 from lib.files.params import Fraction, Interval, Seed, read_params
 from lib.files.runs import open_run, open_runs
 from lib.files.tables import write_table
@@ -35,7 +34,7 @@ from lib.low_rank_sparse.one_layer import (
     value_cosines,
     with_factor,
 )
-from lib.low_rank_sparse.patterns import PATTERNS, NSamples, Samples, read_patterns
+from lib.low_rank_sparse.patterns import NSamples, Samples, read_patterns
 from lib.low_rank_sparse.sparsity import (
     entry_removals,
     norm_groups,
@@ -97,7 +96,7 @@ def main(
     params = read_params(section, Params)
     device = read_params(device, str)
     use_device(device)
-    read_header(dataset, *PATTERNS)  # which refuses another file
+    read_patterns(dataset)  # which refuses another file
     jobs: list[tuple] = []
     for one in open_runs(runs, "low_rank_sparse"):
         numbers_of_seeds = range(len(one.layout.seeds))

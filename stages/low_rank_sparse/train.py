@@ -9,7 +9,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.files.inputs import read_header
 from lib.files.params import Count, Interval, Positive, Steps, read_cases, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.files.tables import write_table
@@ -23,7 +22,7 @@ from lib.low_rank_sparse.one_layer import (
     random_readout,
     score,
 )
-from lib.low_rank_sparse.patterns import PATTERNS, Samples, permuted, read_patterns, stacked_epochs
+from lib.low_rank_sparse.patterns import Samples, permuted, read_patterns, stacked_epochs
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
@@ -68,7 +67,6 @@ def main(
     shared = {**vars(params), "n_seeds": read_params(n_seeds, int)}
     ways = read_cases(configurations, Configuration, shared=shared)
     use_device(params.device)
-    read_header(dataset, *PATTERNS)  # which refuses another file
     data = read_patterns(dataset)
     for seed in {seed for way in ways for seed in way.seeds}:
         data.index(seed)  # which refuses a seed of no data

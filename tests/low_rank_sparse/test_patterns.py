@@ -16,7 +16,7 @@ def test_a_file_that_is_no_such_data_set_is_refused(tmp_path):
     save_file(tensors, tmp_path / "lacking")
     (tmp_path / "notes.txt").write_text("notes")
     for name in ("notes.txt", "lacking", "absent"):
-        with pytest.raises(ValueError, match=f"{name}: wanted a data set of patterns, got"):
+        with pytest.raises(ValueError, match=f"{name}: wanted a data set of patterns"):
             read_patterns(tmp_path / name)
 
 
