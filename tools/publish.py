@@ -7,6 +7,8 @@ it: nobody reruns days of training to see its numbers.
 
 import platform
 import shutil
+import time
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -78,13 +80,41 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
     return {
         "device": device,
         "commit": commit(),
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in PACKAGES},
+        "versions": versions(PACKAGES),
         "epochs": train["n_steps"] * train["batch_size"] / n_images,
         "augmentation": train["augmentation"],
         "seeds": list(range(first, first + train["n_seeds"])),
         "params": section,
     }
+
+
+def write_provenance(
+    folder: Path,
+    command: str,
+    begun: float,
+    params: Mapping[str, Any],
+    seeds: Sequence[int] = (),
+    packages: Sequence[str] = PACKAGES,
+) -> None:
+    """Write where the results in a folder come from: a program that began then, on this CPU.
+
+    `begun` is what `time.monotonic()` said there.
+    """
+    note = {
+        "device": f"CPU, {platform.machine()}",
+        "commit": commit(),
+        "versions": versions(packages),
+        "seeds": list(seeds),
+        "params": params,
+        "command": command,
+        "wall_hours": (time.monotonic() - begun) / 3600,
+    }
+    write_json(note, folder / "provenance.json")
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """The versions of Python and of these packages."""
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def commit() -> str:

@@ -9,12 +9,10 @@ Tables, a figure, measures and where they come from are kept beside this program
 read them. Five minutes of one CPU core; an interrupted run goes on.
 """
 
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.files.params import read_cases, read_params
-from lib.files.tables import compact, pick, read_table, write_json, write_measures, write_table
+from lib.files.tables import compact, pick, read_table, write_measures, write_table
 from lib.gradual_rank.figures.optimizers import color_of, listed, seeds
 from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg
 from lib.training.devices import use_threads
@@ -32,7 +30,7 @@ from lib.work.command import run
 from lib.work.compute import write_figures
 from published.optimizers_by_seed.trainings import follow, ordered
 from stages.gradual_rank.optimizers import Head, Optimizer, Optimizers
-from tools.publish import PACKAGES, commit
+from tools.publish import write_provenance
 
 FIRST_SEED = 9
 N_SEEDS = 24
@@ -63,8 +61,13 @@ def main(
     measured, setup = measures(noisy, longer, orders)
     write_measures(measured, OUT, setup, headlines=["muon_over_gd"])
     write_figures(OUT / "figures", drawings(OUT), as_svg)
-    hours = (time.monotonic() - begun) / 3600
-    write_json(provenance(params, sizes, cases, hours), OUT / "provenance.json")
+    noted = {
+        "optimizers": asdict(params),
+        "full_weights": asdict(sizes),
+        "cases": [asdict(case) for case in cases],
+    }
+    seeds = replace(params, n_seeds=N_SEEDS).seeds
+    write_provenance(OUT, COMMAND, begun, noted, seeds)
 
 
 def compute(name: str, cell: Any, params: Optimizers, sizes: Head, cases: Any, *more: Any) -> Any:
@@ -145,24 +148,6 @@ def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame) -> Figure:
     order.axhline(0, color="black", lw=0.8)
     order.set(ylabel="order: 1 largest first, −1 smallest first", ylim=(-1.05, 1.05))
     return figure
-
-
-def provenance(params: Optimizers, sizes: Head, cases: Any, hours: float) -> dict[str, Any]:
-    """Where the numbers come from."""
-    versions = {name: version(name) for name in PACKAGES}
-    return {
-        "device": f"CPU, {platform.machine()}",
-        "commit": commit(),
-        "versions": {"python": platform.python_version()} | versions,
-        "seeds": list(replace(params, n_seeds=N_SEEDS).seeds),
-        "params": {
-            "optimizers": asdict(params),
-            "full_weights": asdict(sizes),
-            "cases": [asdict(case) for case in cases],
-        },
-        "command": COMMAND,
-        "wall_hours": hours,
-    }
 
 
 if __name__ == "__main__":

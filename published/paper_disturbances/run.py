@@ -10,14 +10,11 @@ Tables, figures, measures and where they come from are kept beside this program;
 read them. Eight minutes of one CPU core.
 """
 
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -26,7 +23,6 @@ from lib.files.tables import (
     compact,
     read_measures,
     read_table,
-    write_json,
     write_measures,
     write_table,
 )
@@ -39,7 +35,7 @@ from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from lib.work.compute import write_figures
 from stages.gradual_rank.assumptions import Assumptions, disturb
-from tools.publish import PACKAGES, commit
+from tools.publish import write_provenance
 
 # not as in the section
 OWN = {"n_seeds": 1, "n_kicks": 0, "rtol": 1e-6, "atol": 1e-5, "duration": 9000.0}
@@ -84,8 +80,8 @@ def main(
     setup = {"d_model": d, "duration": params.duration, "early": EARLY, **asdict(bars)}
     write_measures(known, OUT, setup, headlines=["return_share_independent"])
     write_figures(OUT / "figures", drawings(OUT), as_svg)
-    hours = (time.monotonic() - begun) / 3600
-    write_json(provenance(params, hours), OUT / "provenance.json")
+    noted = {"assumptions": asdict(params), "curvature_share": CURVATURE_SHARE}
+    write_provenance(OUT, COMMAND, begun, noted, params.seeds)
 
 
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
@@ -95,20 +91,6 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     return {
         "figure-9-size": partial(disturbed_at_random, paths, d_model),
         "figure-10-size": partial(disturbed_at_a_rise, paths, d_model),
-    }
-
-
-def provenance(params: Assumptions, hours: float) -> dict[str, Any]:
-    """Where the numbers come from."""
-    versions = {name: version(name) for name in PACKAGES}
-    return {
-        "device": f"CPU, {platform.machine()}",
-        "commit": commit(),
-        "versions": {"python": platform.python_version()} | versions,
-        "seeds": list(params.seeds),
-        "params": {"assumptions": asdict(params), "curvature_share": CURVATURE_SHARE},
-        "command": COMMAND,
-        "wall_hours": hours,
     }
 
 

@@ -10,11 +10,9 @@ they come from are kept beside this program; claims and report read them. Ten mi
 core.
 """
 
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +30,13 @@ from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
 from lib.checkpoints.texts import Batch, loss, read_batches
 from lib.checkpoints.update_spectra import update_of
 from lib.files.params import Name, load_yaml, read_cases, read_params
-from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.files.tables import compact, write_measures, write_table
 from lib.training.devices import generator
 from lib.work.cells import Job, joined, spread_cells
 from lib.work.command import run
 from stages.checkpoints import plot
 from stages.checkpoints.train import Train, Training, descent, step_name
-from tools.publish import PACKAGES, commit
+from tools.publish import PACKAGES, write_provenance
 
 MODELS = ("llama", "gpt2")
 RULES = ("uniform", "attributed", "shuffled", "uniform, longer")
@@ -53,6 +51,7 @@ TUNED = slice(4, 8)
 MEASURED = slice(8, 16)
 TUNING_SEEDS = (1000, 1001)
 DATA = Path("data/checkpoints")
+COMMAND = "python -m published.rank_patterns.run"
 OUT = Path("published/rank_patterns")
 Rates = Mapping[tuple[str, str, str], Sequence[float]]  # by model, kind and rule
 
@@ -122,7 +121,12 @@ def main(n_seeds: int = 6) -> None:
     setup = {"n_pairs": float(n_seeds), "budget": f"{BUDGET}", "longer": f"{LONGER - 1:.0%}"}
     write_measures(measured(trained), OUT, setup, headlines=["attributed_less_uniform_large"])
     plot.main(OUT / "tables", OUT / "figures")
-    write_json(provenance(n_seeds, (time.monotonic() - begun) / 3600), OUT / "provenance.json")
+    noted = {
+        "example": load_yaml(Path("params.yaml"))["checkpoints"]["example"],
+        "learning_rates": list(RATES),
+    }
+    packages = [*PACKAGES, "transformers", "peft"]
+    write_provenance(OUT, COMMAND, begun, noted, range(n_seeds), packages)
 
 
 def compute(name: str, jobs: Sequence[Job]) -> pd.DataFrame:
@@ -265,23 +269,6 @@ def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
         for name, (a, b) in pairs.items():
             found[f"{name}_{kind}"] = (part[a] - part[b]).set_axis(names)
     return found
-
-
-def provenance(n_seeds: int, hours: float) -> dict[str, Any]:
-    """Where the numbers come from."""
-    return {
-        "device": f"CPU, {platform.machine()}",
-        "commit": commit(),
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in [*PACKAGES, "transformers", "peft"]},
-        "seeds": list(range(n_seeds)),
-        "params": {
-            "example": load_yaml(Path("params.yaml"))["checkpoints"]["example"],
-            "learning_rates": list(RATES),
-        },
-        "command": "python -m published.rank_patterns.run",
-        "wall_hours": hours,
-    }
 
 
 if __name__ == "__main__":

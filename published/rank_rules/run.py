@@ -11,11 +11,9 @@ best of three rates of its own. Tables, figures, measures and where they come fr
 this program; claims and report read them. An hour of one CPU core.
 """
 
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from sys import maxsize
 from tempfile import TemporaryDirectory
@@ -35,7 +33,7 @@ from lib.checkpoints.models import open_model, save_model
 from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.texts import mean_loss, read_batches
 from lib.files.params import load_yaml, read_cases, read_params
-from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.files.tables import compact, write_measures, write_table
 from lib.training.devices import generator
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
@@ -43,7 +41,7 @@ from stages.checkpoints import plot
 from stages.checkpoints.plan import Measure, Plan, n_losses, planned
 from stages.checkpoints.spectra import Spectra, layers, measure_layer
 from stages.checkpoints.train import Train, Training, descent
-from tools.publish import PACKAGES, commit
+from tools.publish import PACKAGES, write_provenance
 
 TRAINED = ("gpt2", "llama", "qwen2", "gemma2")  # of which adapters are trained, too
 LARGE = "large"  # the fine-tune beside which adapters are trained
@@ -54,6 +52,7 @@ N_BYTES = 200_000  # of each text that is trained on
 FIRST_LANGUAGE = 1000  # of base 0; a base has two
 WINDOWS = 16  # of a batch: they are short here
 SCRATCH = "scratch"  # the fine-tune of a base that is not trained
+COMMAND = "python -m published.rank_rules.run"
 OUT = Path("published/rank_rules")
 BUDGET = 4  # a uniform rank, at which shares lost are told
 COMPARED = {  # a fine-tune, and the rules whose shares lost are compared
@@ -144,8 +143,15 @@ def main(n_bases: int = 5) -> None:
     cells = spread_cells({"": jobs}, label="bases", unit="loss", size=lambda *_: size)[""]
     tables = {name: joined(cells, name) for name in ("rules", "gains", "fitted")}
     written(tables)
-    hours = (time.monotonic() - begun) / 3600
-    write_json(provenance(n_bases, measure, hours), OUT / "provenance.json")
+    params = load_yaml(Path("params.yaml"))["checkpoints"]
+    noted = {
+        "train": params["example"]["train"],
+        "plan": params["plan"],
+        "measure": asdict(measure) | {"budgets": list(measure.budgets)},
+        "learning_rates": list(RATES),
+    }
+    packages = [*PACKAGES, "transformers", "peft"]
+    write_provenance(OUT, COMMAND, begun, noted, range(n_bases), packages)
 
 
 def written(tables: Mapping[str, pd.DataFrame]) -> None:
@@ -336,25 +342,6 @@ def case(index: tuple[str, int]) -> str:
     """The name of a case: an architecture and a base of it."""
     architecture, base = index
     return f"{architecture} {base}"
-
-
-def provenance(n_bases: int, measure: Measure, hours: float) -> dict[str, Any]:
-    """Where the numbers come from."""
-    return {
-        "device": f"CPU, {platform.machine()}",
-        "commit": commit(),
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in [*PACKAGES, "transformers", "peft"]},
-        "seeds": list(range(n_bases)),
-        "params": {
-            "train": load_yaml(Path("params.yaml"))["checkpoints"]["example"]["train"],
-            "plan": load_yaml(Path("params.yaml"))["checkpoints"]["plan"],
-            "measure": asdict(measure) | {"budgets": list(measure.budgets)},
-            "learning_rates": list(RATES),
-        },
-        "command": "python -m published.rank_rules.run",
-        "wall_hours": hours,
-    }
 
 
 if __name__ == "__main__":

@@ -9,12 +9,10 @@ read them.
 """
 
 import ctypes
-import platform
 import subprocess
 import sys
 import time
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,16 +23,17 @@ import torch
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.models import open_model
 from lib.checkpoints.texts import Batch, mean_loss, read_batches
-from lib.files.tables import read_json, write_json, write_measures, write_table
+from lib.files.tables import read_json, write_measures, write_table
 from lib.work.command import run
 from stages.checkpoints import adapt, plot
-from tools.publish import commit
+from tools.publish import write_provenance
 
 MODEL = Path("data/checkpoints/llama")
 TEXT = Path("data/checkpoints/texts/measured.txt")
 FINE_TUNE = "large-0"
 N_WINDOWS = 32
 SEQ_LEN = 64
+COMMAND = "python -m published.runtimes.run SOURCES"
 OUT = Path("published/runtimes")
 # The model has bytes for words and no tokenizer, which the converter would look for.
 NO_WORDS = """
@@ -76,8 +75,9 @@ def main(sources: Path) -> None:
     write_table(table, OUT / "tables" / "runtimes.parquet")
     write_measures(measured(table), OUT)
     plot.main(OUT / "tables", OUT / "figures")
-    hours = (time.monotonic() - begun) / 3600
-    write_json(provenance(hours), OUT / "provenance.json")
+    noted = {"fine_tune": FINE_TUNE, "windows": N_WINDOWS, "tokens": SEQ_LEN}
+    packages = ["torch", "transformers", "peft", "llama_cpp_python", "gguf"]
+    write_provenance(OUT, COMMAND, begun, noted, packages=packages)
 
 
 def measured(table: pd.DataFrame) -> dict[str, pd.Series]:
@@ -154,19 +154,6 @@ def window_loss(ll: Any, model: Any, context: Any, ids: torch.Tensor) -> float:
 def called(*words: str) -> None:
     """Run a program of llama.cpp, quietly."""
     subprocess.run(words, check=True, capture_output=True)
-
-
-def provenance(hours: float) -> dict[str, Any]:
-    """Where the numbers come from."""
-    names = ("torch", "transformers", "peft", "llama_cpp_python", "gguf")
-    return {
-        "device": f"CPU, {platform.machine()}",
-        "commit": commit(),
-        "versions": {name: version(name) for name in names},
-        "params": {"fine_tune": FINE_TUNE, "windows": N_WINDOWS, "tokens": SEQ_LEN},
-        "command": "python -m published.runtimes.run SOURCES",
-        "wall_hours": hours,
-    }
 
 
 if __name__ == "__main__":

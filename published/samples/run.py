@@ -10,12 +10,10 @@ Tables, a figure, measures and where they come from are kept beside this program
 read them. A minute and a half of one CPU core.
 """
 
-import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,6 @@ from lib.files.tables import (
     compact,
     read_measures,
     read_table,
-    write_json,
     write_measures,
     write_table,
 )
@@ -51,7 +48,7 @@ from lib.training.gradient_descent import gradient_descent, last_and_fitted, unt
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from lib.work.compute import write_figures
-from tools.publish import PACKAGES, commit
+from tools.publish import write_provenance
 
 OUT = Path("published/samples")
 COMMAND = "python -m published.samples.run"
@@ -82,8 +79,8 @@ def main(n_seeds: int = 8) -> None:
     ]
     found = spread_cells({"": jobs}, label="samples", unit="seed")[""]
     written(joined(found, "trainings"), threshold)
-    hours = (time.monotonic() - begun) / 3600
-    write_json(provenance(base, threshold, n_seeds, hours), OUT / "provenance.json")
+    params = {**base, **OWN, "n_steps": N_STEPS, "generalised_loss": threshold}
+    write_provenance(OUT, COMMAND, begun, params, range(n_seeds))
 
 
 def of_seed(
@@ -171,22 +168,6 @@ def whole_exponents(needed: pd.DataFrame) -> dict[str, pd.Series]:
         for name in (NAMES[n_confusion], f"{NAMES[n_confusion]}_untrained_attention"):
             found[name] = local_exponents(ends[ends["sweep"] == name]).iloc[0]
     return found
-
-
-def provenance(
-    base: Mapping[str, Any], threshold: float, n_seeds: int, hours: float
-) -> dict[str, Any]:
-    """Where the numbers come from."""
-    versions = {name: version(name) for name in PACKAGES}
-    return {
-        "device": f"CPU, {platform.machine()}",
-        "commit": commit(),
-        "versions": {"python": platform.python_version()} | versions,
-        "seeds": list(range(n_seeds)),
-        "params": {**base, **OWN, "n_steps": N_STEPS, "generalised_loss": threshold},
-        "command": COMMAND,
-        "wall_hours": hours,
-    }
 
 
 if __name__ == "__main__":

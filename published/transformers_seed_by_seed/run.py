@@ -10,12 +10,10 @@ report read them. Some 140 seconds of one CPU core, and nearly none where the ce
 """
 
 import math
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -28,7 +26,7 @@ from safetensors.torch import load, save
 
 from lib.files.files import write_files
 from lib.files.params import read_params
-from lib.files.tables import compact, read_table, write_json, write_measures, write_table
+from lib.files.tables import compact, read_table, write_measures, write_table
 from lib.gradual_rank.departures import (
     agrees_from,
     difference,
@@ -47,7 +45,7 @@ from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import run
 from lib.work.compute import write_figures
 from stages.gradual_rank import flow, generate, greedy
-from tools.publish import PACKAGES, commit
+from tools.publish import write_provenance
 
 NAME = "transformer"
 SEEDS = range(12)
@@ -88,8 +86,9 @@ def main() -> None:
     ends = last_plateaus(seeds, plateaus)
     write_measures(measures(seeds, ends), OUT, said(seeds), headlines=["foretold"])
     write_figures(OUT / "figures", drawings(OUT), as_svg)
-    hours = (time.monotonic() - begun) / 3600
-    write_json(provenance(numbers.solver, hours), OUT / "provenance.json")
+    scales = {"log10_init_scales": list(SCALES), "studied": STUDIED, "kick": KICK, "near": NEAR}
+    noted = {"solver": asdict(numbers.solver), "finer": FINER, **scales}
+    write_provenance(OUT, COMMAND, begun, noted, SEEDS)
 
 
 def last_plateaus(seeds: pd.DataFrame, plateaus: pd.DataFrame) -> pd.DataFrame:
@@ -268,21 +267,6 @@ def said(seeds: pd.DataFrame) -> dict[str, float | str]:
         "studied": f"1e{STUDIED:g}",
         "agrees_from": f"1e{departs['agrees_from'].min():g}",
         "near": NEAR,
-    }
-
-
-def provenance(solver: Solver, hours: float) -> dict[str, Any]:
-    """Where the numbers come from."""
-    versions = {name: version(name) for name in PACKAGES}
-    scales = {"log10_init_scales": list(SCALES), "studied": STUDIED, "kick": KICK, "near": NEAR}
-    return {
-        "device": f"CPU, {platform.machine()}",
-        "commit": commit(),
-        "versions": {"python": platform.python_version()} | versions,
-        "seeds": list(SEEDS),
-        "params": {"solver": asdict(solver), "finer": FINER, **scales},
-        "command": COMMAND,
-        "wall_hours": hours,
     }
 
 
