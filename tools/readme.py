@@ -40,9 +40,13 @@ beside its figure.
 The first claim of an item decides: where it does not hold, the answer is *not reproduced*, or
 *contradicted* where the measurement says the opposite of the paper. Limits, and other claims that
 do not hold, are said with it. Questions of ours have a yes or a no, and a claim of ours in an item
-of a paper says so. A number is the median over what is independent (a mean where the bar is of the
-mean), with a 95 % interval, or the range below six ([statistics.md](statistics.md)); of several
-cases that nearest to its bar is shown. A null is compared in pairs.
+of a paper says so. A claim that does not hold is a *finding* (the measurement says otherwise), a
+*limit* (it holds in part) or a *bar missed* (it fails by little).
+
+A number is the median over what is independent, with a 95 % interval (below six values, the range),
+or the mean, with Student's interval, where the bar is of the mean ([statistics.md](statistics.md)).
+In limits the brackets hold the smallest and the largest value. Of several cases that nearest to its
+bar is shown. A null is compared in pairs.
 
 """
 UNSURE = ("not reproduced", "contradicted", "no")

@@ -6,7 +6,7 @@ training is stuck where its last loss is above the teacher's on the same noisy t
 minimum is known. Gradient descent goes on from there for five times as long.
 
 Tables, a figure, measures and where they come from are kept beside this program; claims and report
-read them. Five minutes of one CPU core; an interrupted run goes on.
+read them. Twelve minutes of a busy CPU core; an interrupted run goes on.
 """
 
 import time

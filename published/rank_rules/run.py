@@ -8,7 +8,7 @@ as tuned, the loss of the base with the adapter, and the rule that is chosen. Of
 the large fine-tune has the best of three learning rates, and beside its adapter of the least ranks
 that `make lora` would advise stands one of these ranks that is trained, for as many steps, with the
 best of three rates of its own. Tables, figures, measures and where they come from are kept beside
-this program; claims and report read them. An hour of one CPU core.
+this program; claims and report read them. An hour of two CPU cores.
 """
 
 import time
