@@ -15,12 +15,11 @@ TABLES = {
     "plans": "run budget rule shuffle parameters loss share_lost ranks",
     "modules": "run module earned",
     "losses": "run gain",
-    "budgets": "run share_lost",
     "pruning": "run what rate loss",
 }
 ROUNDING = "run step module above_edge"
 SPECTRA = "run step layer module head of rank_90"
-HEADS = "step layer head module offset norm stable_rank rank_90"
+HEADS = "step layer head module offset stable_rank"
 
 
 def main(metrics: OutFolder, models: list[Path]) -> None:
@@ -33,22 +32,12 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
     rate = float(rates[len(rates) // 2])
     measured = {
         **of_plans(tables["plans"]),
-        **of_budgets(tables["plans"]),
         **of_losses(tables["losses"]),
         **of_rounding(tables["rounding"]),
         **of_pruning(tables["pruning"], tables["losses"], rate),
         **of_heads(tables["heads"]),
     }
-    kinds = tables["losses"]["run"].str.rsplit("-", n=1, expand=True)
-    budgets = tables["plans"]["budget"]
-    setup = {
-        "n_seeds": float(kinds[1].nunique()),
-        "least_budget": float(budgets.min()),
-        "largest_budget": float(budgets.max()),
-        "budgets": budgets_in_words(tables["plans"]),
-        "slight": f"{SLIGHT:g}",
-        "pruning_rate": f"{rate:.0%}",
-    }
+    setup = {"slight": f"{SLIGHT:g}", "pruning_rate": f"{rate:.0%}"}
     for name, table in tables.items():
         small = compact(table.reset_index(drop=True))
         write_table(small, metrics / "tables" / f"{name}.parquet")
@@ -71,11 +60,6 @@ def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
     return found[["model", *HEADS.split(), "text"]]
 
 
-def budgets_in_words(plans: pd.DataFrame) -> str:
-    *first, last = (str(budget) for budget in sorted(set(plans["budget"])))
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def by_case(values: pd.Series) -> pd.Series:
     """The values, each by one name that says its case."""
     return values.set_axis([" ".join(map(str, case)) for case in values.index])
@@ -95,17 +79,6 @@ def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
         "water_filling_less_uniform": lost["water-filling"] - lost["uniform"],
     }
     return {name: by_case(values) for name, values in differences.items()}
-
-
-def of_budgets(plans: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model and run: the share of the gain that is lost at the largest and the least budget."""
-    plans = plans[plans["shuffle"] == 0]
-    found = {}
-    for rule in ("attributed", "uniform"):
-        lost = plans[plans["rule"] == rule].set_index(["budget", "model", "run"])["share_lost"]
-        for name, budget in (("", plans["budget"].max()), ("_least", plans["budget"].min())):
-            found[f"share_lost_{rule}{name}"] = by_case(lost.loc[budget].sort_index())
-    return found
 
 
 def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:

@@ -58,7 +58,6 @@ def made_tables():
         "plans": plans,
         "modules": modules.assign(tensor=modules["module"] + ".weight", rows=8, cols=4),
         "losses": numbers(draw, rows(**of), *losses),
-        "budgets": numbers(draw, rows(**of, rule=RULES), "parameters", "share_lost"),
         "pruning": numbers(draw, pruning, "loss", low=2, high=3),
         "rounding": rounding,
         "pretrained": numbers(draw, heads, "norm", "stable_rank", low=1, high=2).assign(rank_90=2),

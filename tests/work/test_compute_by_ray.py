@@ -138,7 +138,9 @@ def spreading(listed):
         one
         for one in listed
         if one.name in sources.keys() - OF_OWN_IMAGES
-        and re.search(r"\b(spread(_\w+)?|write_figures)\(", sources[one.name].with_suffix(".py").read_text())
+        and re.search(
+            r"\b(spread(_\w+)?|write_figures)\(", sources[one.name].with_suffix(".py").read_text()
+        )
     ]
 
 
