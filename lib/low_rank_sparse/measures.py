@@ -107,15 +107,10 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
 
 
 def direction_measures(table: pd.DataFrame) -> dict[str, BySeed]:
-    """Where the two leading directions of the update of W_K lie, on its tokens' side, at the end.
-
-    One row per seed, saved step, `matrix`, `side` and `span`, with the `alignment`.
-    """
-    last = table[table["step"] == table["step"].max()]
-    of_K = {"matrix": "W_K", "side": "input"}
+    """Where the two leading directions of the update of W_K lie: one row per seed and `span`."""
     return {
-        "alignment_K": pick(last, span="with mean irrelevant", **of_K)["alignment"],
-        "alignment_without_mean": pick(last, span="discriminative", **of_K)["alignment"],
+        "alignment_K": pick(table, span="with mean irrelevant")["alignment"],
+        "alignment_without_mean": pick(table, span="discriminative")["alignment"],
     }
 
 

@@ -16,7 +16,6 @@ All functions take further leading axes, alike in weights and samples (a stack o
 computed together.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -169,26 +168,6 @@ def value_cosines(
     values = torch.nn.functional.normalize(mu[:2] @ weights["W_V"], dim=1)
     own = values[(readout[0, 0] < 0).long()]
     return (torch.nn.functional.normalize(weights["W_O"], dim=1) * own).sum(1)
-
-
-def update_sides(
-    initial: Weights, weights: Weights
-) -> Iterator[tuple[str, str, Float[Tensor, "dim other"], Float[Tensor, "d_model dim"]]]:
-    """Yield each side of each matrix's update: matrix, side, update, map of tokens.
-
-    The update, in float64, has that side as its rows. The map says how tokens are seen there.
-    The inputs of W_Q, W_K and W_V are tokens. Their outputs, and the inputs of W_O, are seen as
-    images of tokens: under W_Q(0) for W_K, under W_K(0) for W_Q, under W_V(0) for W_V and W_O.
-    """
-    first = {name: initial[name].cpu().double() for name in MATRICES}
-    last = {name: weights[name].cpu().double() for name in MATRICES}
-    tokens = torch.eye(len(first["W_Q"])).double()
-    images = {"W_Q": first["W_K"], "W_K": first["W_Q"], "W_V": first["W_V"]}
-    for name, image in images.items():
-        update = last[name] - first[name]
-        yield name, "input", update, tokens
-        yield name, "output", update.mT, image
-    yield "W_O", "input", (last["W_O"] - first["W_O"]).mT, first["W_V"]
 
 
 def margins(

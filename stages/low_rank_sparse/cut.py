@@ -1,4 +1,4 @@
-"""What the models are worth when ranks, neurons or weights are cut, and where their updates lie.
+"""What the models are worth when ranks, neurons or weights are cut, and where W_K's updates lie.
 
 Ranks (figure 1 of Li et al. 2024) are cut of all updates, of parts, and of the weights themselves;
 beside them stand other singular pairs, and nulls. Neurons are rows of W_O (figure 3, corollary 1).
@@ -30,7 +30,6 @@ from lib.low_rank_sparse.one_layer import (
     numbers,
     outputs,
     score,
-    update_sides,
     value_cosines,
     with_factor,
 )
@@ -115,27 +114,23 @@ def main(
 def cut_seeds(
     dataset: Path, folder: Path, params: Params, device_name: str, *numbers_of_seeds: int
 ) -> Tables:
-    """Of some seeds of one run: every cut, every pruning, the updates' directions, the neurons."""
+    """Of some seeds of one run: every cut, every pruning, where W_K's update lies, the neurons."""
     device = use_device(device_name)
     data = read_patterns(dataset)
     opened = open_run(folder)
-    when = opened.steps.groupby("snapshot")["step"].first()
-    snapshots = {when[i]: opened.weights(i) for i in opened.snapshots}
+    first = opened.weights(0)
+    last = opened.weights(-1)
     found: list[Tables] = []
     for number in numbers_of_seeds:
         seed = opened.layout.seeds[number]
         mu, train, test = data.of(seed)
         train = train[: params.n_rescale_samples].to(device)
         test = test.to(device)
-        path = {
-            step: {name: W[number].to(device) for name, W in weights.items()}
-            for step, weights in snapshots.items()
-        }
-        initial = path[min(path)]
-        model = path[max(path)]
+        initial = {name: W[number].to(device) for name, W in first.items()}
+        model = {name: W[number].to(device) for name, W in last.items()}
         rows = {
             "truncate": truncations(initial, model, test, params, seed),
-            "directions": directions_of(path, mu.double()),
+            "directions": directions_of(initial, model, mu.double()),
             "prune": prunings(model, train, test, params, seed),
             "neurons": [neurons_of(initial, model, mu.to(device))],
         }
@@ -166,17 +161,13 @@ def truncations(
         yield {"kind": cut.kind, "rank": cut.rank, **numbers(scores)}
 
 
-def directions_of(path: dict[int, Weights], mu: Tensor) -> Iterator[Row]:
-    """How the updates at each saved step lie to the span of the discriminative patterns."""
+def directions_of(initial: Weights, model: Weights, mu: Tensor) -> list[Row]:
+    """Where the two leading directions of the update of W_K lie, on its tokens' side, by span."""
     spans = {
         "discriminative": mu[:2],
         "with mean irrelevant": torch.cat([mu[:2], mu[2:].mean(0, keepdim=True)]),
     }
-    (_, first), *later = path.items()
-    for step, weights in later:
-        for name, side, update, image in update_sides(first, weights):
-            for found in place(update, {span: vectors @ image for span, vectors in spans.items()}):
-                yield {"step": step, "matrix": name, "side": side, **found}
+    return place(model["W_K"].cpu().double() - initial["W_K"].cpu().double(), spans)
 
 
 def prunings(

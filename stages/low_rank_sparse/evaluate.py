@@ -31,7 +31,7 @@ COLUMNS = {
     "losses": "configuration step seed loss",
     "spectra": "configuration matrix of step seed singular_values",
     "truncate": "configuration labels seed kind rank hinge attention",
-    "directions": "configuration labels seed step matrix side span alignment",
+    "directions": "configuration labels seed span alignment",
     "prune": "configuration labels seed what order rate weights hinge",
     "neurons": "configuration labels seed threshold small_share norms",
     "adapt": "configuration seed rank fitted_step hinge",

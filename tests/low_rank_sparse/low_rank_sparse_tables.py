@@ -82,7 +82,6 @@ def made_tables():
     last = [row for row in saved if row["step"] == STEPS[row["configuration"]][-1]]
     spectra = each(saved, of=("initial", "update"), matrix=(*MATRICES, "W_KQ"))
     spectra += each(last, of=["gaussian"], matrix=MATRICES)
-    sides = {"matrix": ("W_K", "W_Q"), "side": ("input", "output")}
     spans = ("discriminative", "with mean irrelevant")
     cuts = [cell | {"kind": kind, "rank": rank} for cell in cells for kind, rank in CUTS]
     keys = ("what", "order", "rate")
@@ -94,7 +93,7 @@ def made_tables():
         "losses": numbers(draw, each(cells, step=range(3)), "loss"),
         "spectra": with_spectra(draw, numbers(draw, spectra), "singular_values", n=6),
         "truncate": numbers(draw, cuts, *SCORES),
-        "directions": numbers(draw, each(saved, **sides, span=spans), "alignment"),
+        "directions": numbers(draw, each(cells, span=spans), "alignment"),
         "prune": numbers(draw, pruned, "weights", "rescaled_hinge", *SCORES[:4]),
         "neurons": with_spectra(draw, numbers(draw, cells, *norms), "norms", n=5),
         "adapt": numbers(draw, each(adapted, rank=(2, 1, 4)), "fitted_step", *SCORES),

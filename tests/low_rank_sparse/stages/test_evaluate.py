@@ -38,11 +38,6 @@ def sigma(tables, summary, letters, **where):
     return pd.DataFrame(found).map(summary)
 
 
-def alignment(tables, span, step):
-    where = {"matrix": "W_K", "side": "input", "span": span, "step": step}
-    return chosen(tables["directions"], "alignment", **where)
-
-
 def of_updates(tables, step, worst):
     """What is measured of the updates on the labels and on permuted ones; of two the worst."""
     where = {"of": "update", "step": step}
@@ -51,7 +46,7 @@ def of_updates(tables, step, worst):
         tails = sigma(tables, nuclear_tail, letters, **where)
         found[f"nuclear_tail_{letters}"] = tails.agg(worst, axis=1)
     found["gap_QK"] = sigma(tables, gap, "QK", **where).agg(worst, axis=1)
-    found["alignment_K"] = alignment(tables, "with mean irrelevant", step)
+    found["alignment_K"] = chosen(tables["directions"], "alignment", span="with mean irrelevant")
     return found | {"bimodality": chosen(tables["neurons"], "bimodality")}
 
 
@@ -92,7 +87,7 @@ def wanted_of(name, tables):
         "gaussian_hinge": cut("gaussian", 99),
         "without_attention_hinge": cut("W_Q and W_K", 0),
         "rank_1_attention_hinge": cut("W_Q and W_K", 1),
-        "alignment_without_mean": alignment(of, "discriminative", last),
+        "alignment_without_mean": chosen(of["directions"], "alignment", span="discriminative"),
         "small_over_initial": neurons["small_norm"] / neurons["initial_norm"],
         "pruned_smallest": pruned("neurons", "smallest", RATES[name]),
         "pruned_random": pruned("neurons", "random", RATES[name]),
