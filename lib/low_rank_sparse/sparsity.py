@@ -1,19 +1,13 @@
-"""Small and large neurons, and the ways to remove neurons and entries."""
+"""Small and large neurons, and the ways to remove neurons and columns."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lib.matrices.pruning import (
-    Order,
-    largest_of_each_group,
-    magnitude_masks,
-    n_pruned,
-    removal_order,
-)
+from lib.matrices.pruning import Order, n_pruned, removal_order
 
 
 class Removal(NamedTuple):
@@ -23,15 +17,6 @@ class Removal(NamedTuple):
     order: Order
     units: Int[Tensor, " ordered"]
     most: int
-
-
-class Stay(NamedTuple):
-    """What goes, at which rate, of which matrix, and which of its entries stay."""
-
-    what: str
-    rate: float
-    matrix: str
-    mask: Bool[Tensor, "row col"]
 
 
 def otsu_threshold(values: Float[Tensor, " n"]) -> float:
@@ -107,26 +92,9 @@ def removals(
         yield Removal("as many as small", order, units, len(small))
 
 
-def entry_removals(
-    W_O: Float[Tensor, "neuron value"],
-    W_V: Float[Tensor, "d_model value"],
-    rates: Sequence[float],
-    kept: int,
-    group: int,
-    rate_of_columns: float,
-) -> Iterator[Stay]:
-    """Yield every way in which entries go.
-
-    Of W_O the smallest, at each rate; and all but the `kept` largest of each `group` in a row,
-    where rows fall into whole groups. Of W_V a share of its columns, the paper's rows, those of
-    smallest norm first.
-    """
-    for rate, mask in magnitude_masks({"W_O": W_O}, rates):
-        yield Stay("weights", rate, "W_O", mask["W_O"])
-    if W_O.shape[1] % group == 0:
-        of_groups = largest_of_each_group(W_O, kept, group)
-        yield Stay(f"{kept}:{group}", 1 - kept / group, "W_O", of_groups)
-    [columns] = removal_order(torch.linalg.vector_norm(W_V, dim=0)[None].cpu(), "smallest")
-    stays = torch.ones_like(W_V, dtype=torch.bool)
-    stays[:, columns[: n_pruned(len(columns), rate_of_columns)]] = False
-    yield Stay("rows of W_V", rate_of_columns, "W_V", stays)
+def without_columns(W: Float[Tensor, "row col"], rate: float) -> Float[Tensor, "row col"]:
+    """W without a share of its columns, those of smallest norm first: they are zero."""
+    [columns] = removal_order(torch.linalg.vector_norm(W, dim=0)[None].cpu(), "smallest")
+    left = W.clone()
+    left[:, columns[: n_pruned(len(columns), rate)]] = 0
+    return left

@@ -1,4 +1,4 @@
-"""What the models are worth when ranks, neurons or weights are cut, and where W_K's updates lie.
+"""What the models are worth when ranks or neurons are cut, and where W_K's updates lie.
 
 Ranks (figure 1 of Li et al. 2024) are cut of all updates, of parts, and of the weights themselves;
 beside them stand other singular pairs, and nulls. Neurons are rows of W_O (figure 3, corollary 1).
@@ -35,11 +35,11 @@ from lib.low_rank_sparse.one_layer import (
 )
 from lib.low_rank_sparse.patterns import NSamples, Samples, read_patterns
 from lib.low_rank_sparse.sparsity import (
-    entry_removals,
     norm_groups,
     otsu_threshold,
     removals,
     sums_of_last,
+    without_columns,
 )
 from lib.low_rank_sparse.subspaces import place
 from lib.matrices.pruning import n_pruned, pruning_rates
@@ -58,20 +58,11 @@ TOGETHER = 5  # seeds that share the reading of their run
 class Params:
     ranks: tuple[Rank, ...]
     ranks_alone: tuple[Rank, ...]  # of W_Q and W_K together, W_V, W_O
-    rates_of_weights: tuple[Fraction, ...]  # of the entries of W_O
     rate_step: Step
     large_rate_step: Step
     values_rate: Fraction
-    group: Annotated[int, Interval("[1, 1024]")]
-    kept_of_group: Annotated[int, Interval("[0, 1024]")]
     n_rescale_samples: NSamples
     random_seed: Seed
-
-    def __post_init__(self) -> None:
-        if self.kept_of_group > self.group:
-            raise ValueError(
-                f"kept_of_group: wanted at most the group of {self.group}, got {self.kept_of_group}"
-            )
 
 
 class Pruned(NamedTuple):
@@ -179,7 +170,7 @@ def prunings(
     """
     pruned = [
         *without_neurons(model, train, test, params, seed),
-        *without_entries(model, train, test, params),
+        without_values(model, train, test, params.values_rate),
     ]
     dense = pruned[0].on_train.mean()  # the first is of a rate of zero
     for one in pruned:
@@ -221,30 +212,13 @@ def without_neurons(
             yield Pruned(what, on_test[kept], on_train[kept])
 
 
-def without_entries(
-    model: Weights, train: Samples, test: Samples, params: Params
-) -> Iterator[Pruned]:
-    """Without entries, in every way of `entry_removals`; it saves no operations."""
-    ways = entry_removals(
-        model["W_O"],
-        model["W_V"],
-        params.rates_of_weights,
-        params.kept_of_group,
-        params.group,
-        params.values_rate,
-    )
-    for way in ways:
-        what = {
-            "what": way.what,
-            "order": "smallest",
-            "rate": way.rate,
-            "flops": 1.0,
-            "weights": way.mask.double().mean().item() if way.matrix == "W_O" else 1.0,
-        }
-        pruned = model | {way.matrix: model[way.matrix] * way.mask}
-        on_test = margins(outputs(pruned, model["readout"], test.tokens), test.labels)
-        on_train = margins(outputs(pruned, model["readout"], train.tokens), train.labels)
-        yield Pruned(what, on_test, on_train)
+def without_values(model: Weights, train: Samples, test: Samples, rate: float) -> Pruned:
+    """Without a share of the rows of the paper's W_V, its columns here; all neurons stay."""
+    pruned = model | {"W_V": without_columns(model["W_V"], rate)}
+    on_test = margins(outputs(pruned, model["readout"], test.tokens), test.labels)
+    on_train = margins(outputs(pruned, model["readout"], train.tokens), train.labels)
+    what = {"what": "rows of W_V", "order": "smallest", "rate": rate, "flops": 1.0, "weights": 1.0}
+    return Pruned(what, on_test, on_train)
 
 
 def neurons_of(initial: Weights, model: Weights, mu: Tensor) -> Row:

@@ -12,7 +12,7 @@ from tests.low_rank_sparse.low_rank_sparse_made import each, numbers
 from tests.stages.made import write_run
 
 PARAMS = {
-    # No rate is one of a table: the nearest counts, and neurons and weights have others.
+    # No rate is one of a table: the nearest counts, and all neurons and small ones have others.
     "judged": {
         "untied": {"permuted": "absent", "pruning_rate": 0.12},
         "tied": {"permuted": "spare", "pruning_rate": 0.28},
@@ -40,8 +40,7 @@ CUTS += [("random directions", 2), ("W_Q and W_K", 0), ("W_Q and W_K", 1), ("W_V
 CUTS += [("weights, not updates", 2)]
 PRUNED = [("neurons", order, rate) for order in ORDERS for rate in (0, 0.1, 0.3, 0.6)]
 PRUNED += [("large neurons", "random", rate) for rate in (0, 0.2, 0.45, 0.7)]
-PRUNED += [("small neurons", "random", rate) for rate in (0, 0.5, 1)]
-PRUNED += [("weights", "smallest", 0.13), ("weights", "smallest", 0.27)]
+PRUNED += [("small neurons", "random", rate) for rate in (0, 0.13, 0.27, 1)]
 PRUNED += [("as many as small", order, 1) for order in ORDERS]
 PRUNED += [("rows of W_V", "smallest", 0.4)]
 SWEEPS = {  # what varies, or labels by the number of their patterns

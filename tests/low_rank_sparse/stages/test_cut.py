@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lib.files.files import InputError
 from tests.low_rank_sparse import low_rank_sparse_made as reference
 from tests.stages.made import generator
 
@@ -21,12 +20,9 @@ MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 PARAMS = {
     "ranks": [3, 0, 9],  # 9 is beyond the sizes of all matrices
     "ranks_alone": [5, 1],
-    "rates_of_weights": [0.7, 0.1],
     "rate_step": 0.3,
     "large_rate_step": 0.35,
     "values_rate": 0.3,
-    "group": 3,
-    "kept_of_group": 1,
     "n_rescale_samples": 3,
     "random_seed": 11,
 }
@@ -71,8 +67,8 @@ def made(tmp_path):
 def cut(stage, tmp_path):
     """Run the stage; its four tables."""
 
-    def run(**changed):
-        params = {"cut": PARAMS | changed, "train": {"device": "cpu", "n_neurons": "another's"}}
+    def run():
+        params = {"cut": PARAMS, "train": {"device": "cpu", "n_neurons": "another's"}}
         paths = [tmp_path / name for name in ("samples", "runs", *OUTS)]
         stage("low_rank_sparse.cut", params, "cut", "train.device", *paths)
         return {path.name: pd.read_parquet(path) for path in paths[2:]}
@@ -167,7 +163,7 @@ def without(W, gone, axis=0):
 
 
 def pruned(weights, seed):
-    """Every what, order and rate: the matrix then, the neurons and the share of W_O that count."""
+    """Every what, order and rate: the matrix then, the neurons and the share of them that count."""
     W = weights["W_O"]
     norms = W.norm(dim=1)
     n_small = otsu(norms)
@@ -191,14 +187,6 @@ def pruned(weights, seed):
     for key, units in gone.items():
         n = NEURONS - len(units)
         yield key, {"W_O": without(W, units)}, n, n / NEURONS
-    for rate in PARAMS["rates_of_weights"]:
-        entries = W.abs().flatten().argsort()[: round(rate * W.numel())]
-        left = W.flatten().index_fill(0, entries, 0).view(W.shape)
-        share = float((left != 0).double().mean())
-        yield ("weights", "smallest", rate), {"W_O": left}, NEURONS, share
-    groups = W.unflatten(1, (2, 3))
-    largest = groups.abs() == groups.abs().amax(-1, keepdim=True)
-    yield ("1:3", "smallest", 1 - 1 / 3), {"W_O": (groups * largest).flatten(1)}, NEURONS, 1 / 3
     columns = weights["W_V"].norm(dim=0).argsort()[: round(0.3 * D)]
     left = without(weights["W_V"], columns, 1)
     yield ("rows of W_V", "smallest", 0.3), {"W_V": left}, NEURONS, 1
@@ -259,9 +247,3 @@ def test_every_neuron_is_counted_by_its_norm(cut, made):
         }
         assert norms[cell].tolist() == pytest.approx(of_last.tolist(), rel=1e-6)
     check(table.drop(columns="norms"), [], wanted)
-
-
-def test_more_than_the_group_cannot_be_kept_of_it(cut):
-    message = "kept_of_group: wanted at most the group of 3, got 4"
-    with pytest.raises(InputError, match=message):
-        cut(kept_of_group=4)
