@@ -6,8 +6,7 @@ the stacked seeds, by autograd one seed at a time, and by `torch.func.vmap(grad)
 1e-6. Which is fastest turns with the size: stacking pays where a step is so small that calls
 dominate; on a GPU (`--device cuda`), where many seeds fill it.
 
-The smaller models: the forward pass without a share of the neurons, beside the operations that are
-left.
+The smaller models: the forward pass without a share of the neurons.
 """
 
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from benchmarks.harness import Contender, Row, Spread, race, write_results
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
     Weights,
-    forward_flops,
     hinge,
     initial_weights,
     loss_gradient,
@@ -145,15 +143,12 @@ def smaller() -> list[Contender]:
         model = whole | {"W_O": whole["W_O"][:kept].contiguous()}
         a = readout[0, ..., :kept].contiguous()
         right = outputs(model, a, X[0])
-        left = forward_flops(40, D_MODEL, kept) / forward_flops(40, D_MODEL, n)
         return Contender(
             f"{kept} of {n} neurons",
             lambda: outputs(model, a, X[0]),
             lambda F: float((F - right).abs().max()),
             1e-6,
             100,
-            None,
-            f"{left:.3f} of the operations",
         )
 
     return [contender(share) for share in (1.0, 0.7, 0.5, 0.35)]

@@ -195,16 +195,16 @@ class SampleLoss:
         return bool((margin >= 1 + SPARE).all())
 
 
-def with_factor(
+def rescaled_hinge(
     margin: Float[Tensor, " sample"], known: Float[Tensor, " other"], mean: Float[Tensor, ""]
-) -> dict[str, float]:
-    """The hinge loss with one factor on the output, as numbers.
+) -> float:
+    """The hinge loss of the samples with margins `margin`, with one factor on the output.
 
-    The factor gives the samples with margins `known` the mean margin `mean`; the loss is that of
-    the samples with margins `margin`. Both are NaN where the mean of the known is not positive.
+    It gives the samples with margins `known` the mean margin `mean`. NaN where the mean of the
+    known is not positive.
     """
     factor = mean / known.mean() if known.mean() > 0 else torch.tensor(torch.nan)
-    return {"factor": factor.item(), "rescaled_hinge": hinge(factor * margin).mean().item()}
+    return hinge(factor * margin).mean().item()
 
 
 def loss_gradient(
@@ -270,17 +270,6 @@ def loss_gradient(
         "W_V": _flat(Z).mT @ _flat(U),
         "W_O": dW_O,
     }
-
-
-def forward_flops(seq_len: int, d_model: int, n_neurons: int) -> int:
-    """Floating-point operations of one sample's forward pass, two a multiply-add.
-
-    The softmax and ReLU are left out. There remain three projections, scores and mixing of
-    d_model channels, the neurons, and the readout of all positions.
-    """
-    return seq_len * (
-        6 * d_model**2 + 4 * seq_len * d_model + 2 * n_neurons * d_model + 2 * n_neurons
-    )
 
 
 def _flat(T: Float[Tensor, "*stack sample token col"]) -> Float[Tensor, "*stack row col"]:

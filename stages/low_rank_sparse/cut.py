@@ -23,14 +23,13 @@ from lib.low_rank_sparse.cuts import Cut, low_rank_models, null_updates
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
     Weights,
-    forward_flops,
     margin_scores,
     margins,
     neuron_margins,
     numbers,
     outputs,
+    rescaled_hinge,
     score,
-    with_factor,
 )
 from lib.low_rank_sparse.patterns import NSamples, Samples, read_patterns
 from lib.low_rank_sparse.sparsity import (
@@ -174,7 +173,8 @@ def prunings(
     dense = pruned[0].on_train.mean()  # the first is of a rate of zero
     for one in pruned:
         scores = numbers(margin_scores(one.on_test, torch.float64))
-        yield one.what | scores | with_factor(one.on_test, one.on_train, dense)
+        rescaled = rescaled_hinge(one.on_test, one.on_train, dense)
+        yield one.what | scores | {"rescaled_hinge": rescaled}
 
 
 def without_neurons(
@@ -184,8 +184,6 @@ def without_neurons(
     by_test = neuron_margins(model, model["readout"], test.tokens, test.labels)
     by_train = neuron_margins(model, model["readout"], train.tokens, train.labels)
     norms = vector_norm(model["W_O"], dim=1).cpu()
-    _, seq_len, d_model = test.tokens.shape
-    of_whole = forward_flops(seq_len, d_model, len(norms))
     of_part = pruning_rates(params.large_rate_step)
     rates = {
         "neurons": pruning_rates(params.rate_step),
@@ -205,7 +203,6 @@ def without_neurons(
                 "what": way.what,
                 "order": way.order,
                 "rate": rate,
-                "flops": forward_flops(seq_len, d_model, kept) / of_whole,
                 "weights": kept / len(norms),
             }
             yield Pruned(what, on_test[kept], on_train[kept])
@@ -216,7 +213,7 @@ def without_values(model: Weights, train: Samples, test: Samples, rate: float) -
     pruned = model | {"W_V": without_columns(model["W_V"], rate)}
     on_test = margins(outputs(pruned, model["readout"], test.tokens), test.labels)
     on_train = margins(outputs(pruned, model["readout"], train.tokens), train.labels)
-    what = {"what": "rows of W_V", "order": "smallest", "rate": rate, "flops": 1.0, "weights": 1.0}
+    what = {"what": "rows of W_V", "order": "smallest", "rate": rate, "weights": 1.0}
     return Pruned(what, on_test, on_train)
 
 
