@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from lib.matrices.low_rank import in_random_directions, truncated_models
-from lib.matrices.spectra import gaussian_of_equal_norm
+from lib.matrices.low_rank import truncated_models
 
 Weights = Mapping[str, Tensor]
 ALONE = {"W_Q and W_K": ("W_Q", "W_K"), "W_V": ("W_V",), "W_O": ("W_O",)}
@@ -42,27 +40,15 @@ def low_rank_models(
     yield Cut("pairs 3 and 4", 2, {name: W_0[name] + cut[4][name] - cut[2][name] for name in W})
 
 
-def null_updates(
-    W: Weights, W_0: Weights, k: int, source: Callable[[str, str], torch.Generator]
-) -> dict[str, dict[str, Tensor]]:
-    r"""The nulls of a cut to rank k, by name: $W_0 + \Delta$ with another update for each matrix.
+def changed_updates(
+    W: Weights, W_0: Weights, change: Callable[[Tensor, str], Tensor]
+) -> dict[str, Tensor]:
+    r"""The null of a cut: $W_0 + \Delta$ with another update for each matrix.
 
-    `random directions` has the update in k random directions of its rows' space, `gaussian` a
-    Gaussian matrix of its norm; both in float64 on the CPU. `source(null, matrix)` is the generator
-    of each.
+    `change` makes it of the update, in float64 on the CPU, and the name of the matrix.
     """
-
-    def projected(update: Tensor, draw: torch.Generator) -> Tensor:
-        return in_random_directions(update, k, draw)
-
-    found: dict[str, dict[str, Tensor]] = {}
-    for null, change in {
-        "random directions": projected,
-        "gaussian": gaussian_of_equal_norm,
-    }.items():
-        found[null] = {}
-        for name in W_0:
-            start = W_0[name].double().cpu()
-            other = change(W[name].double().cpu() - start, source(null, name))
-            found[null][name] = (start + other).to(W[name])
+    found: dict[str, Tensor] = {}
+    for name in W_0:
+        start = W_0[name].double().cpu()
+        found[name] = (start + change(W[name].double().cpu() - start, name)).to(W[name])
     return found

@@ -41,19 +41,15 @@ def gap(sigma: Float[np.ndarray, "*batch rank"], k: int) -> Float[np.ndarray, "*
 def around(sigma: Float[np.ndarray, " rank"], k: int) -> dict[str, float]:
     r"""What is behind the k-th singular value, and behind the second.
 
-    The energies $e_k$ and $e_2$, the gaps, $\sigma_{k+1}$, the nuclear tail, and the Frobenius tail
-    $(\sum_{i>k} \sigma_i^2 / \sum_i \sigma_i^2)^{1/2}$ (NaN for $W = 0$).
+    The energies $e_k$ and $e_2$, the gaps (NaN for $W = 0$), and $\sigma_{k+1}$.
     """
     sigma = padded(sigma, k + 1)
-    square = np.square(sigma)
     return {
         "energy": float(leading_energy(sigma, k)),
         "energy_2": float(leading_energy(sigma, 2)),
-        "nuclear_tail": float(nuclear_tail(sigma, k)),
         "gap": float(gap(sigma, k)),
         "gap_2": float(gap(sigma, 2)),
         "next": float(sigma[k]),
-        "tail": float(np.sqrt(square[k:].sum() / square.sum())) if square.any() else np.nan,
     }
 
 

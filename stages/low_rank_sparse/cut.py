@@ -19,7 +19,7 @@ from torch.linalg import vector_norm
 from lib.files.params import Fraction, Interval, Seed, read_params
 from lib.files.runs import open_run, open_runs
 from lib.files.tables import write_table
-from lib.low_rank_sparse.cuts import Cut, low_rank_models, null_updates
+from lib.low_rank_sparse.cuts import Cut, changed_updates, low_rank_models
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
     Weights,
@@ -40,7 +40,9 @@ from lib.low_rank_sparse.sparsity import (
     without_columns,
 )
 from lib.low_rank_sparse.subspaces import place
+from lib.matrices.low_rank import in_random_directions
 from lib.matrices.pruning import n_pruned, pruning_rates
+from lib.matrices.spectra import gaussian_of_equal_norm
 from lib.training.devices import generator, use_device
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
@@ -135,13 +137,19 @@ def truncations(
     """What each cut to a rank leaves, and each null of a cut to rank 2."""
     begun = {name: initial[name] for name in MATRICES}
     ended = {name: model[name] for name in MATRICES}
-    nulls = null_updates(
-        ended, begun, 2, lambda null, name: generator(params.random_seed, null, seed, name)
-    )
+
+    def projected(update: Tensor, name: str) -> Tensor:
+        draw = generator(params.random_seed, "random directions", seed, name)
+        return in_random_directions(update, 2, draw)
+
+    def noise(update: Tensor, name: str) -> Tensor:
+        draw = generator(params.random_seed, "gaussian", seed, name)
+        return gaussian_of_equal_norm(update, draw)
+
     cuts = [
         *low_rank_models(ended, begun, params.ranks, params.ranks_alone),
-        Cut("random directions", 2, nulls["random directions"]),
-        Cut("gaussian", min(model["W_O"].shape), nulls["gaussian"]),
+        Cut("random directions", 2, changed_updates(ended, begun, projected)),
+        Cut("gaussian", min(model["W_O"].shape), changed_updates(ended, begun, noise)),
     ]
     for cut in cuts:
         scores = score(

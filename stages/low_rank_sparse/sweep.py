@@ -3,7 +3,7 @@
 A sweep varies one parameter of a configuration's training, at fewer neurons, and may cross it with
 another. A labelling says how many label-relevant patterns each class has ("1|1|1": three classes of
 one pattern, "2|2": two of two each). Beside trainings with other labellings stand nulls: the same
-with permuted labels, updates in random directions, and Gaussian updates.
+with permuted labels, and updates in random directions.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Literal
 
 import pandas as pd
+from torch import Tensor
 
 from lib.files.files import InputError
 from lib.files.params import Positive, Seeds, Steps, read_cases, read_params
 from lib.files.tables import write_table
 from lib.low_rank_sparse.configurations import COLUMNS
-from lib.low_rank_sparse.cuts import null_updates
+from lib.low_rank_sparse.cuts import changed_updates
 from lib.low_rank_sparse.energy import around_each
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
@@ -33,13 +34,11 @@ from lib.low_rank_sparse.one_layer import (
 from lib.low_rank_sparse.patterns import PatternSizes, draw_patterns, epochs, permuted
 from lib.low_rank_sparse.sparsity import norm_groups
 from lib.low_rank_sparse.sweeps import Problem, Row, Sweep, Training, problems
-from lib.matrices.low_rank import truncated_models, update_spectra
+from lib.matrices.low_rank import in_random_directions, truncated_models, update_spectra
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
 from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFile, run
-
-OF_GAUSSIAN = [f"{name}_{key}" for name in MATRICES for key in ("energy", "energy_2", "gap")]
 
 
 @dataclass(frozen=True)
@@ -158,12 +157,17 @@ def look(
     seed: int,
     scored: Callable[[Weights], dict[str, float]],
 ) -> Row:
-    """What the updates are worth: the loss where they are cut, their spectra, and nulls of both.
+    """What the updates are worth: the loss where they are cut, their spectra, and a null.
 
     Updates are cut to ranks around k, the number of label-relevant patterns; those of W_Q and W_K
-    also left out. The nulls are those of a cut to rank k.
+    also left out. The null of a cut has all updates in k random directions.
     """
     k = problem.labelled.n_discriminative
+
+    def projected(update: Tensor, name: str) -> Tensor:
+        draw = generator(seed, "random directions", problem.labels, name)
+        return in_random_directions(update, k, draw)
+
     row: Row = {}
     if "cuts" in looks:
         cut = truncated_models(final, initial, {2, k - 1, k})
@@ -175,13 +179,8 @@ def look(
     if "spectra" in looks:
         row |= around_each(update_spectra(final, initial), k)
     if "nulls" in looks:
-        nulls = null_updates(
-            final, initial, k, lambda null, name: generator(seed, null, problem.labels, name)
-        )
-        of_gaussian = around_each(update_spectra(nulls["gaussian"], initial), k)
-        row |= {f"gaussian_{key}": of_gaussian[key] for key in OF_GAUSSIAN}
-        row["hinge_in_random_directions"] = scored(nulls["random directions"])["hinge"]
-        row["hinge_of_gaussian"] = scored(nulls["gaussian"])["hinge"]
+        other = changed_updates(final, initial, projected)
+        row["hinge_in_random_directions"] = scored(other)["hinge"]
     return row
 
 

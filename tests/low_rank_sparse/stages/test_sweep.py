@@ -121,11 +121,9 @@ def spectra(first, last, k):
         row |= {
             f"{name}_energy": sum(energy[:k]),
             f"{name}_energy_2": energy[0] + energy[1],
-            f"{name}_nuclear_tail": sum(sigma[k:]) / sum(sigma),
             f"{name}_gap": sigma[k] / sigma[k - 1] if sigma[k - 1] else np.nan,
             f"{name}_gap_2": sigma[2] / sigma[1],
             f"{name}_next": sigma[k],
-            f"{name}_tail": sum(energy[k:]) ** 0.5,
             f"{name}_singular_values": found,
         }
     return row
@@ -140,15 +138,12 @@ def cuts(hinge, first, last, k):
     return row
 
 
-def nulls(hinge, first, last, k, labels, seed):
-    """With each update in k random directions, and with Gaussian updates of the same norms."""
-    projected, noise = reference.nulls(
+def null(hinge, first, last, k, labels, seed):
+    """The loss with each update in k random directions."""
+    projected, _ = reference.nulls(
         first, last, k, lambda null, name: generator(seed, null, labels, name)
     )
-    of_noise = spectra(first, noise, k)
-    kept = [f"{name}_{key}" for name in last for key in ("energy", "energy_2", "gap")]
-    row = {f"gaussian_{key}": of_noise[key] for key in kept}
-    return row | {"hinge_in_random_directions": hinge(projected), "hinge_of_gaussian": hinge(noise)}
+    return {"hinge_in_random_directions": hinge(projected)}
 
 
 def neurons(last):
@@ -183,7 +178,7 @@ def expected(sweeps):
                 if not problem["permuted"]:
                     row |= cuts(hinge, begun, last, k)
                     if "labels" in sweep:
-                        row |= nulls(hinge, begun, last, k, problem["labels"], seed)
+                        row |= null(hinge, begun, last, k, problem["labels"], seed)
             rows.append(row | neurons(last))
     return pd.DataFrame(rows)
 
