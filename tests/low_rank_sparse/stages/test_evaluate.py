@@ -59,8 +59,7 @@ def wanted_of(name, tables):
     )
     last = STEPS[name][-1]
     found = of_updates(of, last, "max")
-    for key in ("hinge", "margin", "attention", "attention_of_relevant"):
-        found[key] = chosen(of["training"], key, step=last)
+    found["hinge"] = chosen(of["training"], "hinge", step=last)
     for letter in "QKVO":
         ranks = sigma(of, rank, letter, of="update", step=last)
         found[f"numerical_rank_{letter}"] = ranks[letter]
