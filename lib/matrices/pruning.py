@@ -174,21 +174,3 @@ def removal_order(
         rows = [torch.randperm(magnitudes.shape[1], generator=generator) for _ in magnitudes]
         return torch.stack(rows)
     return magnitudes.argsort(dim=1, descending=order == "largest", stable=True)
-
-
-def largest_of_each_group(
-    W: Float[Tensor, "row col"], kept: int, group: int
-) -> Bool[Tensor, "row col"]:
-    """N:M sparsity: of every `group` consecutive columns of a row the `kept` largest stay.
-
-    Magnitudes count; of equal ones the first stay. Raises `ValueError` where the columns do not
-    fall into whole groups.
-    """
-    if W.shape[1] % group or not 0 <= kept <= group:
-        raise ValueError(
-            f"wanted columns in groups of {group}, of which {kept} stay, got {W.shape[1]} columns"
-        )
-    grouped = W.abs().unflatten(1, (-1, group))
-    first = grouped.argsort(dim=-1, descending=True, stable=True)[..., :kept]
-    mask = torch.zeros_like(grouped, dtype=torch.bool).scatter(-1, first, True)
-    return mask.flatten(1)

@@ -7,7 +7,6 @@ from torch.nn.utils import prune
 from lib.matrices import pruning
 from lib.matrices.pruning import (
     fewest_kept,
-    largest_of_each_group,
     magnitude_masks,
     pruned_states,
     pruning_rates,
@@ -130,20 +129,3 @@ def test_rates_are_the_multiples_below_one_to_the_digit(step, rates):
 @pytest.mark.parametrize("n", [3, 49, 1000])
 def test_a_share_of_one_nth_has_n_rates(n):
     assert len(pruning_rates(1 / n)) == n
-
-
-@pytest.mark.parametrize("kept", [0, 1, 3, 4])
-def test_each_group_of_a_row_keeps_its_largest_and_of_equal_ones_the_first(kept):
-    W = torch.randn(5, 12, generator=generator(3))
-    W[2:, 4:8] = torch.tensor([-1.0, 1.0, 0.5, 1.0])
-    found = largest_of_each_group(W, kept, 4).view(-1, 4)
-    for mask, group in zip(found.tolist(), W.view(-1, 4).abs().tolist(), strict=True):
-        largest = sorted(range(4), key=lambda place: -group[place])[:kept]
-        assert mask == [place in largest for place in range(4)]
-
-
-def test_columns_that_make_no_whole_groups_are_refused():
-    with pytest.raises(
-        ValueError, match="wanted columns in groups of 4, of which 2 stay, got 6 columns"
-    ):
-        largest_of_each_group(torch.ones(1, 6), 2, 4)
