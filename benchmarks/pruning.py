@@ -84,10 +84,10 @@ def smaller(weights: Weights) -> list[Contender]:
         "half of the heads": remove_heads(weights, half_heads),
         "half of both": remove_neurons(remove_heads(weights, half_heads), half_neurons),
     }
-    whole = forward_flops(weights, SHAPE)
+    whole = forward_flops(weights)
 
     def contender(name: str, model: Weights) -> Contender:
-        left = forward_flops(model, SHAPE) / whole
+        left = forward_flops(model) / whole
         with torch.no_grad():
             right = logits(model, images)
 

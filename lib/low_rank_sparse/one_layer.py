@@ -158,6 +158,18 @@ def neuron_margins(
     return added * _signs(added, labels)[:, None]
 
 
+def value_cosines(
+    weights: Weights, readout: Float[Tensor, "1 1 neuron"], mu: Float[Tensor, "pattern d_model"]
+) -> Float[Tensor, " neuron"]:
+    """The cosine of each neuron with the value vector of its pattern.
+
+    A neuron's pattern is the one whose class has the neuron's sign in the tied readout.
+    """
+    values = torch.nn.functional.normalize(mu[:2] @ weights["W_V"], dim=1)
+    own = values[(readout[0, 0] < 0).long()]
+    return (torch.nn.functional.normalize(weights["W_O"], dim=1) * own).sum(1)
+
+
 def margins(
     F: Float[Tensor, "*stack sample output"], labels: Int[Tensor, "*stack sample"]
 ) -> Float[Tensor, "*stack sample"]:

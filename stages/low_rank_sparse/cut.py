@@ -30,6 +30,7 @@ from lib.low_rank_sparse.one_layer import (
     outputs,
     rescaled_hinge,
     score,
+    value_cosines,
 )
 from lib.low_rank_sparse.patterns import NSamples, Samples, read_patterns
 from lib.low_rank_sparse.sparsity import (
@@ -123,7 +124,7 @@ def cut_seeds(
             "truncate": truncations(initial, model, test, params, seed),
             "directions": directions_of(initial, model, mu.double()),
             "prune": prunings(model, train, test, params, seed),
-            "neurons": [neurons_of(initial, model)],
+            "neurons": [neurons_of(initial, model, mu.to(device))],
         }
         cell = {**opened.layout.cell, "seed": seed}
         found.append({name: pd.DataFrame(of).assign(**cell) for name, of in rows.items()})
@@ -225,11 +226,24 @@ def without_values(model: Weights, train: Samples, test: Samples, rate: float) -
     return Pruned(what, on_test, on_train)
 
 
-def neurons_of(initial: Weights, model: Weights) -> Row:
-    """The norms of the neurons, and how they part into small and large ones."""
+def neurons_of(initial: Weights, model: Weights, mu: Tensor) -> Row:
+    """The norms of the neurons, and how they part into small and large ones.
+
+    Where the readout is tied, `cosine` is that of a large neuron with the value vector of its
+    pattern, on average.
+    """
     norms = vector_norm(model["W_O"], dim=1).cpu()
     before = vector_norm(initial["W_O"], dim=1).cpu()
-    return norm_groups(norms) | {"initial_norm": before.mean().item(), "norms": norms.numpy()}
+    groups = norm_groups(norms)
+    cosine = torch.tensor(torch.nan)
+    if model["readout"].shape[1] == 1:
+        of_each = value_cosines(model, model["readout"], mu).cpu()
+        cosine = of_each[norms > groups["threshold"]].mean()
+    return groups | {
+        "initial_norm": before.mean().item(),
+        "cosine": cosine.item(),
+        "norms": norms.numpy(),
+    }
 
 
 if __name__ == "__main__":

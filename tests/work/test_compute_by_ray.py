@@ -128,6 +128,7 @@ def test_a_node_that_is_removed_in_the_middle_costs_its_jobs_another_try(cluster
 
 
 # These spread the work on a folder of one's own images, and none on the digits.
+SPREADS = re.compile(r"\b(spread(_\w+)?|write_figures)\(")
 OF_OWN_IMAGES = {"vision_fetch@digits", "vision_generate@digits"}
 
 

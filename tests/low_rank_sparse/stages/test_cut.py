@@ -215,7 +215,8 @@ def test_every_pruned_model_is_measured_as_if_it_stood_alone(cut, made):
 
 
 def test_every_neuron_is_counted_by_its_norm(cut, made):
-    _, models = made
+    """And, where the readout is tied, by its cosine with the value of its pattern."""
+    data, models = made
     table = cut()["neurons"]
     norms = table.set_index(CELL)["norms"]
     wanted = {}
@@ -224,6 +225,9 @@ def test_every_neuron_is_counted_by_its_norm(cut, made):
         of_last = last["W_O"].norm(dim=1)
         small, large = of_last.sort().values.tensor_split([otsu(of_last)])
         z = (of_last - of_last.mean()) / of_last.std(correction=0)
+        mu = data["patterns"][data["seeds"].tolist().index(cell[2])].double()
+        own = torch.where(last["readout"][0, 0, :, None] > 0, mu[0], mu[1]) @ last["W_V"]
+        cosines = torch.cosine_similarity(last["W_O"], own)[of_last > small[-1]]
         wanted[cell] = {
             "threshold": (small[-1] + large[0]).item() / 2,
             "small_share": len(small) / NEURONS,
@@ -231,6 +235,7 @@ def test_every_neuron_is_counted_by_its_norm(cut, made):
             "large_norm": large.mean().item(),
             "initial_norm": first["W_O"].norm(dim=1).mean().item(),
             "bimodality": (((z**3).mean() ** 2 + 1) / (z**4).mean()).item(),
+            "cosine": cosines.mean().item() if cell[1] == "tied" else torch.nan,
         }
         assert norms[cell].tolist() == pytest.approx(of_last.tolist(), rel=1e-6)
     check(table.drop(columns="norms"), [], wanted)
