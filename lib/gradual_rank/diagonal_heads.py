@@ -439,17 +439,6 @@ def adapted_head(
     return DiagonalHead(X, diagonal_head(X, base.index_add(0, places, change)), base)
 
 
-def head_matrices(u: Products, v: Products) -> dict[str, Float[Tensor, "*batch d d"]]:
-    """The diagonal matrices of a head, diag(w_K) and so on, of u = (w_K, w_V) and v = (w_Q,
-    w_O).
-    """
-    (w_K, w_V), (w_Q, w_O) = u.chunk(2, -1), v.chunk(2, -1)
-    return {
-        name: torch.diag_embed(w)
-        for name, w in (("W_K", w_K), ("W_Q", w_Q), ("W_V", w_V), ("W_O", w_O))
-    }
-
-
 def same_entry(
     frames: Float[Tensor, "layer head d d"], coordinate: int
 ) -> Int[np.ndarray, " head"]:

@@ -20,7 +20,7 @@ Schema = TypeVar("Schema")
 # The columns of the table of problems, of which each stage reads a part.
 PROBLEM = (
     "name n_seeds first_seed n_samples seq_len d_model teacher start n_layers n_heads d_mlp frames "
-    "max_stages flow_scales forecast_scales n_times n_snapshots curvature_share atol drawn"
+    "max_stages flow_scales forecast_scales n_times curvature_share atol drawn"
 )
 
 Samples = Annotated[int, Interval("[1, 1e6]")]

@@ -13,9 +13,8 @@ import torch
 from lib.files.files import InputError, clear
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Name, Positive, read_params
-from lib.files.runs import clear_runs, write_run
 from lib.files.tables import read_table, write_table
-from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, head_matrices, same_entry
+from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, same_entry
 from lib.gradual_rank.flow import (
     CELL,
     LogCoordinates,
@@ -27,7 +26,6 @@ from lib.gradual_rank.flow import (
     with_events,
     with_samples,
 )
-from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tasks import Toy, read_problems, read_studied, read_toy
 from lib.training.devices import use_threads
@@ -46,7 +44,6 @@ class Problem:
 
     name: Name
     flow_scales: tuple[LogScale, ...]
-    n_snapshots: Annotated[int, Interval("[2, 10000]")]
     n_times: Annotated[int, Interval("[2, 100000]")]
     curvature_share: Annotated[float, Interval("(0, 1]")] | None = None
 
@@ -74,10 +71,9 @@ def main(
     problems: Path,
     tasks: Path,
     predictions: Path,
-    runs: OutFolder,
     flows: OutFolder,
 ) -> None:
-    """Write the runs of heads; `times`, `plateaus`, `events`, `grown`, `twins` of each problem."""
+    """Write `times`, `plateaus`, `events`, `grown` and `twins` of each problem."""
     use_threads(1)
     params = read_params(section, Flow)
     common = replace(read_params(solver, Solver), rtol=params.rtol, atol=params.atol)
@@ -106,12 +102,8 @@ def main(
     found = spread_cells(jobs, label=section, unit="flow")
     clear(flows, "*.parquet")
     for name, problem in cases.items():
-        clear_runs(runs / name)
-        here = {scale: found[f"{name} {scale}"] for scale in sorted(problem.flow_scales)}
-        if toys[name].frames is None:
-            for scale, parts in here.items():
-                publish(runs / name, scale, toys[name], parts)
-        every = list(itertools.chain(*here.values()))
+        here = [found[f"{name} {scale}"] for scale in sorted(problem.flow_scales)]
+        every = list(itertools.chain(*here))
         for table in ("times", "plateaus", "events", "grown", "twins"):
             write_table(joined(every, table), flows / f"{name}_{table}.parquet")
     write_table(joined(found[CONTROL], "events"), flows / "control.parquet")
@@ -145,7 +137,6 @@ def follow(
     middles = (predicted["time"] + next_times) / 2 * -log_scale
     end = max(solver.end(last, log_scale), float(middles.max()))
     looks = {
-        "snapshots": np.linspace(0.0, end, problem.n_snapshots),
         "times": np.linspace(0.0, end, problem.n_times),
         "plateaus": middles.to_numpy(),
     }
@@ -163,9 +154,6 @@ def follow(
         relative = float(loss.value(torch.from_numpy(p))) / initial
         row = {**cell, "time": time, "rescaled_time": time / -log_scale, "loss": relative, "p": p}
         charge = y / -log_scale
-        if kind == "snapshots":
-            w_u, w_v = start.weights(y, np.sign(u + v), np.sign(u - v))
-            return row | {"u": w_u, "v": w_v, "y": y.copy()}
         if kind == "times":
             return row | {"p": p.astype(np.float32), "charge": charge.astype(np.float32)}
         return row | {"stage": predicted["stage"].iloc[number], "charge": charge}
@@ -211,26 +199,6 @@ def twins(
         shares = start.shares(heads, int(predicted["sign"].iloc[1]))
         for head, share in enumerate(p / p.sum()):
             yield {"head": head, "share": share, "predicted": shares[head]}
-
-
-def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) -> None:
-    """Write the flows of all seeds from one scale as one run: diagonal matrices, and y, p and log c
-    as they are.
-    """
-    variant = f"log10_init_scale={log10_init_scale:g}"
-    layout = head_layout(toy.seeds.tolist(), variant, log10_init_scale=log10_init_scale)
-    log_scale = log10_init_scale * LOG10
-    both = zip(toy.u.numpy(), toy.v.numpy(), strict=True)
-    log_c = torch.from_numpy(np.stack([LogCoordinates.of(u, v, log_scale).log_c for u, v in both]))
-    snapshots = [flow["snapshots"].to_dict("records") for flow in flows]
-    told = ("seed", "time", "rescaled_time", "loss")
-    with write_run(runs, variant, layout) as writer:
-        for rows in zip(*snapshots, strict=True):
-            u, v, y, p = (
-                torch.from_numpy(np.stack([row[name] for row in rows])) for name in "uvyp"
-            )
-            weights = {**head_matrices(u, v), "y": y, "p": p, "log_c": log_c}
-            writer.add(weights, [{name: row[name] for name in told} for row in rows])
 
 
 if __name__ == "__main__":

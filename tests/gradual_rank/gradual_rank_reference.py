@@ -129,16 +129,11 @@ class Bowl:
 
 
 class Start:
-    """Where a flow starts: the signs of u ± v, and the logarithms of w+ and w-, which move with g
-    and -g.
-    """
+    """Where a flow starts: the logarithms of w+ and w-, which move with g and -g."""
 
     def __init__(self, u, v, log10_init_scale):
         both = np.array([u + v, u - v])
-        self.signs, self.log_w = (
-            np.sign(both),
-            np.log(np.abs(both)) + log10_init_scale * math.log(10),
-        )
+        self.log_w = np.log(np.abs(both)) + log10_init_scale * math.log(10)
 
     def log_weights(self, G):
         """log w+ and log w- where the integral of g is G."""
@@ -147,11 +142,6 @@ class Start:
     def products(self, G):
         plus, minus = np.exp(2 * self.log_weights(G))
         return (plus - minus) / 4
-
-    def weights(self, G):
-        """u and v."""
-        plus, minus = self.signs * np.exp(self.log_weights(G))
-        return (plus + minus) / 2, (plus - minus) / 2
 
     def begun(self, threshold):
         """The coordinates that are on from the start, as events (time, coordinate, sign, rises),
