@@ -70,15 +70,6 @@ def activations(stages: Table, events: Table, predicted: Table, significant: flo
     )
 
 
-def control_shares(activated: Table, control: Table) -> pd.Series:
-    """The share of each seed's activations that a control makes, too, with the same sign."""
-    key = ["seed", "coordinate", "sign"]
-    wanted = activated[key].drop_duplicates(ignore_index=True)
-    made = control.loc[control["rises"].astype(bool), key].drop_duplicates()
-    found = wanted.merge(made, on=key, how="left", indicator="source")
-    return (found["source"] == "both").groupby(found["seed"]).mean()
-
-
 def time_errors(activated: Table) -> Table:
     """How far Algorithm 1 and its finite-scale form are from the flow, by seed and scale."""
 

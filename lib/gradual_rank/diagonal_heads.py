@@ -449,18 +449,3 @@ def same_entry(
     places = np.arange(n_layers * n_heads * 2 * d).reshape(n_layers, n_heads, 2 * d)
     layer, _, entry = (int(k[0]) for k in np.nonzero(places == coordinate))
     return places[layer, :, entry]
-
-
-class Uphill:
-    """A loss with the sign of its gradient flipped: a control."""
-
-    def __init__(self, loss: DiagonalLoss):
-        self.loss = loss
-
-    def gradient(self, p: Tensor) -> Tensor:
-        """-g(p)."""
-        return -self.loss.gradient(p)
-
-    def hessian(self, p: Tensor, support: Tensor) -> Tensor:
-        """The columns of the second derivatives, of the other sign."""
-        return -self.loss.hessian(p, support)

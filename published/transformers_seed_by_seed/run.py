@@ -154,7 +154,7 @@ def follow(seed: int, numbers: Numbers, folder: Path) -> Tables:
     def job(start: str, scale: float, solver: Solver) -> tuple[Any, ...]:
         alone = replace(problem, flow_scales=(scale,))
         files_of = (files[start], file)
-        return (flow.follow, *files_of, alone, numbers.rest, numbers.grown, solver, 0, False)
+        return (flow.follow, *files_of, alone, numbers.rest, numbers.grown, solver, 0)
 
     ways = {
         "own": [job("own", scale, numbers.solver) for scale in SCALES],

@@ -11,7 +11,6 @@ from lib.files.tables import read_table, write_csv
 from lib.gradual_rank.activation_times import (
     activations,
     constants,
-    control_shares,
     descent_errors,
     halvings,
     rise_durations,
@@ -131,11 +130,6 @@ def main(
     base = read_studied(studied, [problem.name for problem in cases])
     tables, measured = all_compared(cases, base, params, bar, predictions, flows)
 
-    activated = tables.pop("activations")
-    control = read(flows / "control.parquet", EVENTS)
-    own = activated[activated["problem"] == base]
-    measured["control_flipped_share"] = control_shares(own, control)
-
     stages = read(predictions / f"{base}_stages.parquet", STAGES)
     predicted = read(predictions / f"{base}_events.parquet", EVENTS)
     events = read(flows / f"{base}_events.parquet", EVENTS)
@@ -237,7 +231,6 @@ def compared(
     shown = times[times["seed"] == seed].drop(columns="time")
     tables = {
         "stages": stages.drop(columns=["support", "g"]),
-        "activations": activated,
         "errors": errors,
         "trajectories": shown.drop(columns="charge"),
         "charges": shown.drop(columns=["loss", "p"]),

@@ -14,7 +14,7 @@ from lib.files.files import InputError, clear
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Name, Positive, read_params
 from lib.files.tables import read_table, write_table
-from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, same_entry
+from lib.gradual_rank.diagonal_heads import diagonal_network, same_entry
 from lib.gradual_rank.flow import (
     CELL,
     LogCoordinates,
@@ -27,7 +27,7 @@ from lib.gradual_rank.flow import (
     with_samples,
 )
 from lib.gradual_rank.scales import LOG10
-from lib.gradual_rank.tasks import Toy, read_problems, read_studied, read_toy
+from lib.gradual_rank.tasks import Toy, read_problems, read_toy
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import StalledError
 from lib.work.cells import Tables, joined, spread_cells
@@ -35,7 +35,6 @@ from lib.work.command import OutFolder, run
 
 TWIN = CELL | {"head": int, "share": float, "predicted": float}
 STAGES = "seed stage time next_time coordinate sign"
-CONTROL = "control"
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class Problem:
 class Flow:
     """`grown` is the |p| at which a rise that began at the solver's threshold is over."""
 
-    control_log10_init_scale: LogScale
     rest: Positive
     grown: Positive
     rtol: Tolerance
@@ -66,7 +64,6 @@ class Flow:
 def main(
     section: str,
     solver: str,
-    studied: str,
     usual: str,
     problems: Path,
     tasks: Path,
@@ -78,27 +75,22 @@ def main(
     params = read_params(section, Flow)
     common = replace(read_params(solver, Solver), rtol=params.rtol, atol=params.atol)
     cases = {problem.name: problem for problem in read_problems(problems, Problem, usual)}
-    base = read_studied(studied, cases)
     toys = {name: read_as("a toy task", read_toy, tasks / f"{name}.safetensors") for name in cases}
 
-    def jobs_of(name: str, scale: float, uphill: bool) -> list[tuple]:
+    def jobs_of(name: str, scale: float) -> list[tuple]:
         alone = replace(cases[name], flow_scales=(scale,))  # another scale has no part in its cells
         share = alone.curvature_share or common.curvature_share
         used = replace(common, curvature_share=share)
         files = (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet")
         seeds = range(len(toys[name].seeds))
-        return [
-            (follow, *files, alone, params.rest, params.grown, used, index, uphill)
-            for index in seeds
-        ]
+        return [(follow, *files, alone, params.rest, params.grown, used, index) for index in seeds]
 
     large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())
     jobs = {
-        f"{name} {scale}": jobs_of(name, scale, False)
+        f"{name} {scale}": jobs_of(name, scale)
         for name in large_first
         for scale in sorted(cases[name].flow_scales)
     }
-    jobs[CONTROL] = jobs_of(base, params.control_log10_init_scale, True)
     found = spread_cells(jobs, label=section, unit="flow")
     clear(flows, "*.parquet")
     for name, problem in cases.items():
@@ -106,7 +98,6 @@ def main(
         every = list(itertools.chain(*here))
         for table in ("times", "plateaus", "events", "grown", "twins"):
             write_table(joined(every, table), flows / f"{name}_{table}.parquet")
-    write_table(joined(found[CONTROL], "events"), flows / "control.parquet")
 
 
 def follow(
@@ -117,7 +108,6 @@ def follow(
     grown: float,
     solver: Solver,
     index: int,
-    uphill: bool,
 ) -> Tables:
     """The flow of a seed from the problem's one scale, to the middle of the last plateau that
     Algorithm 1 predicts.
@@ -143,7 +133,7 @@ def follow(
     every = (
         (time, kind, i) for kind, times in looks.items() for i, time in enumerate(times.tolist())
     )
-    wanted = [] if uphill else sorted(every)
+    wanted = sorted(every)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
     cell = {"seed": seed, "log10_init_scale": log10_init_scale}
     where = f"seed {seed}, init scale 1e{log10_init_scale:g}"
@@ -158,10 +148,7 @@ def follow(
             return row | {"p": p.astype(np.float32), "charge": charge.astype(np.float32)}
         return row | {"stage": predicted["stage"].iloc[number], "charge": charge}
 
-    numbers = solver.on(loss)
-    if uphill:
-        numbers["curvature"] = Uphill(numbers["curvature"])
-    flow = log_flow(Uphill(loss) if uphill else loss, start, end, **numbers)
+    flow = log_flow(loss, start, end, **solver.on(loss))
     first, second, third = itertools.tee(flow, 3)
     sampled = with_samples(first, start.y, [time for time, *_ in wanted])
     risen = with_events(second, start, solver.threshold)
@@ -178,8 +165,7 @@ def follow(
                     "falls of products, got more"
                 )
     except StalledError as error:
-        if not uphill:  # whose products grow without bound
-            raise StalledError(f"{where}: {error}") from error
+        raise StalledError(f"{where}: {error}") from error
     tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
     tables |= {kind: event_table(found[kind]) for kind in ("events", "grown")}
     shares = twins(toy, start, predicted, found["plateaus"])

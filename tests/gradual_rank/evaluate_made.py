@@ -131,17 +131,6 @@ seed log10_init_scale head share predicted
 8    -8               0    .5    .5625
 2    -4               0    1     .75
 """,
-    # The flow with g flipped: another sign and what falls are not the same.
-    "flows/control": """
-seed log10_init_scale t  coordinate sign rises
-8    -4               9  3          1    True
-8    -8               9  3          1    True
-8    -4               9  0          -1   True
-8    -4               9  1          -1   False
-5    -4               9  2          -1   True
-5    -8               9  0          -1   True
-5    -8               9  1          1    True
-""",
     "disturbed/returns": """
 seed point kind   time noise       ratio_products ratio_weights
 8    0     random 10   independent .01            .5

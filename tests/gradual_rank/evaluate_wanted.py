@@ -4,7 +4,6 @@ A measure has its scale behind an @; what is infinite or nothing is a dash.
 """
 
 MEASURES = """
-control_flipped_share | 5: 1 | 8: 0.333333
 drop_factors_time_error | factors gradient descent, float64: -
 drop_flow_time_error | flow in log coordinates: 0.025
 drop_reached_by_plain | plain gradient descent, float64: 1 | plain gradient descent, float32: 0

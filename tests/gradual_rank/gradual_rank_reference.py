@@ -157,29 +157,23 @@ def start_of(toy, i, log10_init_scale):
     return Start(toy["u"][i].numpy(), toy["v"][i].numpy(), log10_init_scale)
 
 
-def flow(loss, start, end, threshold, times=(), direction=1.0):
+def flow(loss, start, end, threshold, times=()):
     """The integral of g at the times, and the events up to the end.
 
-    One that is off rises at the threshold, one that is on falls at half of it. It ends where a
-    product passes 5e5.
+    One that is off rises at the threshold, one that is on falls at half of it.
     """
-
-    def too_large(_, G):
-        return 5e5 - np.abs(start.products(G)).max()
-
-    too_large.terminal = True
     kinds = [(i, rises) for i in range(loss.size) for rises in (True, False)]
     found = solve_ivp(
-        lambda _, G: direction * loss.g(start.products(G)),
+        lambda _, G: loss.g(start.products(G)),
         (0, end),
         np.zeros(loss.size),
         t_eval=times,
-        events=[*(crossing(start, *kind, threshold) for kind in kinds), too_large],
+        events=[crossing(start, *kind, threshold) for kind in kinds],
         **TIGHT,
     )
     moments = [
         (float(time), i, int(np.sign(start.products(G)[i])), rises)
-        for (i, rises), times, places in zip(kinds, found.t_events, found.y_events, strict=False)
+        for (i, rises), times, places in zip(kinds, found.t_events, found.y_events, strict=True)
         for time, G in zip(times, places, strict=True)
     ]
     events, on = start.begun(threshold)

@@ -1,6 +1,4 @@
-"""The flow of every seed and scale, and its control, against scipy's integral of the same
-equations.
-"""
+"""The flow of every seed and scale, against scipy's integral of the same equations."""
 
 import itertools
 import math
@@ -28,9 +26,8 @@ COARSE = SOLVER | {"rtol": 1e-2, "atol": 1e-2}  # not the accuracy of this stage
 SMALL = {"flow_scales": [-3, -6], "n_times": 6}
 # Here something is above the threshold from the start.
 PAPER = {"flow_scales": [-0.7], "n_times": 4, "curvature_share": 1}
-CONTROL, REST, GROWN = -2, 0.4, 0.15
+REST, GROWN = 0.4, 0.15
 PARAMS = {
-    "control_log10_init_scale": CONTROL,
     "rest": REST,
     "grown": GROWN,
     "rtol": 1e-7,
@@ -77,7 +74,6 @@ def run(stage, tmp_path, solver=COARSE, problems=PROBLEMS):
     sections = {
         "a.b": PARAMS,
         "a.solver": solver,
-        "a.studied": "small",
         "a.usual": {},
     }
     stage("gradual_rank.flow", sections, *sections, table, *folders)
@@ -145,10 +141,7 @@ def test_every_flow_is_that_of_scipy(stage, tmp_path):
     toys = write(tmp_path)
     tables = run(stage, tmp_path)
     kinds = ["events", "grown", "plateaus", "times", "twins"]
-    assert sorted(tables) == [
-        "control",
-        *(f"{name}_{kind}" for name in ("paper", "small") for kind in kinds),
-    ]
+    assert sorted(tables) == [f"{name}_{kind}" for name in ("paper", "small") for kind in kinds]
     for name, toy in toys.items():
         flows = follow(name, toy)
         times = [[flow.row(time) for time in flow.times] for flow in flows]
@@ -165,20 +158,6 @@ def test_every_flow_is_that_of_scipy(stage, tmp_path):
         assert tables[f"{name}_twins"].empty
     assert not tables["small_events"]["rises"].all()
     assert 0 in tables["paper_events"]["time"].tolist()
-    check_control(tables["control"], toys["small"])
-
-
-def check_control(found, toy):
-    """The control is the small flow with the sign of g flipped; it may end where products pass all
-    bounds.
-    """
-    rows = []
-    for i, seed in enumerate(toy["seeds"].tolist()):
-        end, _ = plan("small", seed, CONTROL)
-        flipped = head_of(toy, i), start_of(toy, i, CONTROL), end, SOLVER["threshold"]
-        rows += events_of(seed, CONTROL, flow(*flipped, direction=-1)[1])
-    assert {row["seed"] for row in rows} == set(toy["seeds"].tolist())
-    compare(found, rows, WITHIN)
 
 
 def test_a_flow_that_stalls_is_named(stage, tmp_path):
@@ -197,14 +176,6 @@ def test_a_flow_of_more_events_than_room_was_asked_for_is_refused_by_name(stage,
     ):
         run(stage, tmp_path, SOLVER | {"max_events": 1})
     assert not (tmp_path / "f").exists()
-
-
-def test_a_control_of_a_problem_that_is_none_is_refused(stage, tmp_path):
-    write(tmp_path)
-    with pytest.raises(
-        InputError, match=r"a\.studied: wanted one of the problems \['paper'\], got 'small'"
-    ):
-        run(stage, tmp_path, problems={"paper": PAPER})
 
 
 def test_heads_of_a_common_frame_share_their_first_product_as_their_starts_say(stage, tmp_path):
