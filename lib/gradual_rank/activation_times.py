@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 import pandas as pd
+from scipy.stats import kendalltau
 
 from lib.gradual_rank.measures import CELL, Table, Vector, by_cell
-from lib.gradual_rank.orders import kendall
 from lib.gradual_rank.scales import LOG10
 
 TIME_ERRORS = [
@@ -40,7 +40,7 @@ def order_agreement(measured: Vector, predicted: Vector) -> float:
         return 1.0
     if not np.isfinite(measured).any():
         return 0.0
-    return kendall(measured, predicted)
+    return float(kendalltau(measured, predicted).statistic)
 
 
 def activations(stages: Table, events: Table, predicted: Table, significant: float) -> Table:

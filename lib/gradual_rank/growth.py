@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.stats import kendalltau
 from torch import Tensor
-
-from lib.gradual_rank.orders import kendall
 
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
@@ -63,7 +62,7 @@ def order(last: Vector, ended: Vector) -> float:
     """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less
     than two.
     """
-    return kendall(last, -ended)
+    return float(kendalltau(last, -ended).statistic) if len(last) > 1 else math.nan
 
 
 def order_of_rises(times: Vector, sizes: Course) -> float:
