@@ -192,12 +192,3 @@ def spectral_rest(
     on = torch.linalg.matrix_norm(inner * there[..., None] * there[..., None, :], 2)
     off = torch.linalg.matrix_norm(G, 2) - decays
     return (on / decays).numpy(), (off / decays).numpy()
-
-
-def balance(W: Float[Tensor, "side *batch d d"]) -> Float[np.ndarray, "*batch"]:
-    r"""$(\|P\|_F^2 + \|Q\|_F^2) / 2 \|P Q^\top\|_*$: 1 where both factors have the same Gram
-    matrix, else more.
-    """
-    P, Q = W
-    squares = (P.square() + Q.square()).sum((-2, -1)) / 2
-    return (squares / torch.linalg.matrix_norm(P @ Q.mT, "nuc")).numpy()

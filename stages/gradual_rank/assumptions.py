@@ -22,7 +22,7 @@ from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
 COLUMNS = {
-    "returns": "seed point kind time noise ratio_products ratio_weights baseline_moves",
+    "returns": "seed point kind time noise ratio_products ratio_weights",
     "paths": "seed point kind time noise after coordinates p p_undisturbed",
     "kicks": "seed stage noise error",
 }
@@ -113,14 +113,8 @@ def disturb(
                 for k in (0, -1)
             )
             row = {"seed": seed, "point": number, "kind": kind, "time": time, "noise": noise}
-            returns.append(
-                {
-                    **row,
-                    "ratio_products": gaps[-1] / gaps[0],
-                    "ratio_weights": near / far,
-                    "baseline_moves": float(np.abs(p_base[-1] - p_base[0]).max()) / gaps[0],
-                }
-            )
+            ratios = {"ratio_products": gaps[-1] / gaps[0], "ratio_weights": near / far}
+            returns.append({**row, **ratios})
             coordinates = np.flatnonzero(touched)
             paths.extend(
                 {

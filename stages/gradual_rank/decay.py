@@ -21,7 +21,6 @@ from lib.files.params import Interval, Seeds, read_cases, read_params
 from lib.files.tables import write_table
 from lib.gradual_rank.decay import (
     Decayed,
-    balance,
     decayed_descent,
     decayed_rise,
     first_rise,
@@ -143,7 +142,7 @@ def follow(case: Case, share: float, solver: Solver) -> Tables:
         }
         cell = {"seed": seed, "share": share, "log10_init_scale": log10_scale}
         tables.append({name: table.assign(**cell) for name, table in found.items()})
-    rows = pd.DataFrame([stage_of(stage, halved) for stage in stages])
+    rows = pd.DataFrame([stage_of(stage) for stage in stages])
     of_flows = {name: joined(tables, name) for name in ("heads", "rises", "courses")}
     return of_flows | {"stages": rows.assign(seed=seed, share=share)}
 
@@ -174,18 +173,13 @@ def activations(stages: list[Stage], measured: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(half | {"measured": measured, "predicted": joins, "height": heights})
 
 
-def stage_of(stage: Stage, halved: Decayed) -> dict[str, Any]:
-    """A stage of Algorithm 1, with the loss without decay over that of nothing learned."""
-    p = whole(torch.from_numpy(stage.p))
-    initial = halved.loss.value(torch.zeros_like(p))
+def stage_of(stage: Stage) -> dict[str, Any]:
+    """A stage of Algorithm 1."""
     return {
         "stage": stage.k,
         "time": stage.time,
-        "next_time": stage.next_time,
-        "n_active": int(stage.support.sum()),
         "n_dropped": len(stage.dropped),
-        "loss": float(halved.loss.value(p) / initial),
-        "p": p.numpy(),
+        "p": products(stage.p),
     }
 
 
@@ -231,7 +225,6 @@ def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Ta
         found[f"rank_{name}"] = ranks.flatten().numpy()
         found[f"on_{name}"] = on.flatten()
         found[f"off_{name}"] = off.flatten()
-        found[f"balance_{name}"] = balance(factors[:, k]).flatten()
     return {"full": found}
 
 

@@ -109,10 +109,8 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
     cell = {**vars(variant), "log10_init_scale": params.log10_init_scale}
     states = descend(loss.gradient, u, v, torch.from_numpy(rates)[:, None], variant.form)
     states = while_finite(states, f"share_of_limit, {variant.form}")
-    initial = loss.value(torch.zeros_like(u))
     events: list[dict[str, Any]] = []
     ends: dict[int, dict[str, Any]] = {}
-    first_lost = [math.inf] * len(places)
     for state, above, changed in with_crossings(states, solver.threshold):
         for row, i in changed.nonzero().tolist():
             if state.step <= n_steps[row]:
@@ -125,18 +123,12 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
                     "rises": bool(above[row, i]),
                 }
                 events.append(event)
-        if variant.form == "plain" and state.step % 20 == 0:
-            for row in lost(state).any(-1).nonzero()[:, 0].tolist():
-                first_lost[row] = min(first_lost[row], state.step * rates[row])
         for row in np.flatnonzero(n_steps == state.step).tolist():
             ends[row] = {
                 **cell,
                 "seed": params.seeds[row],
-                "steps": state.step,
                 "learning_rate": rates[row],
-                "loss": float(loss.value(state.p)[row] / initial[row]),
                 "drift": float(drift(state, variant.form, u, v)[row]),
-                "lost_at": first_lost[row],
             }
         if len(ends) == len(places):
             break

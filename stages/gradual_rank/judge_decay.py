@@ -15,7 +15,7 @@ from lib.work.command import OutFolder, run
 HEADLINES = ("decay_rise_error", "decay_time_constant")
 # The columns by which each table is known.
 FOLLOWED = {
-    "stages": "seed share stage time next_time n_active loss p",
+    "stages": "seed share stage time p",
     "rises": "seed share log10_init_scale coordinate sign measured predicted height",
     "heads": "seed share log10_init_scale first_rise expected rank",
     "courses": "seed share log10_init_scale rescaled_time p",
@@ -95,13 +95,11 @@ def rest_measures(heads: Table, resting: Table) -> dict[str, pd.Series | dict[st
     """How far from rest what was followed to its end is, as a share of λ."""
     own = named(heads)
     matrices = named(resting).set_index("seed")
-    balances = matrices[["balance_KQ", "balance_VO"]] - 1
     return {
         "decay_rest_error": by_scale(own, "rest_error"),
         "decay_ridge_error": by_scale(own, "ridge_error"),
         "decay_product_error": by_scale(own, "product_error"),
         "decay_full_rest_error": matrices[OFF_REST].max(axis=1),
-        "decay_full_balance": balances.abs().max(axis=1),
     }
 
 

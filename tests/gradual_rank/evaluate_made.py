@@ -170,10 +170,10 @@ factors .5             8    6.12 1          True
 factors .5             8    10.1 0          True
 """,
     "descents/ends": """
-form    share_of_limit log10_init_scale seed steps learning_rate loss drift lost_at
-plain   .5             -8               8    100   .5            .1   2     123.5
-plain   .25            -8               5    200   .25           .2   3     inf
-factors .5             -8               8    300   .75           .3   1     inf
+form    share_of_limit log10_init_scale seed learning_rate drift
+plain   .5             -8               8    .5            2
+plain   .25            -8               5    .25           3
+factors .5             -8               8    .75           1
 """,
     "descents/drop": """
 method                                log10_init_scale coordinate sign rescaled_time lost
@@ -256,5 +256,4 @@ def made():
     found["disturbed/paths"]["coordinates"] = [
         held.astype(int) for held in found["disturbed/paths"]["coordinates"]
     ]
-    found["disturbed/returns"]["baseline_moves"] = 0.5
     return found | {"flows/paper_twins": EMPTY_TWINS}

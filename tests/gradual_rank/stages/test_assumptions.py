@@ -156,9 +156,7 @@ def expected(loss, u, v, seed):
             ]
             row = {"seed": seed, "point": number, "kind": kind, "time": time, "noise": noise}
             ratios = {"ratio_products": apart[1] / apart[0], "ratio_weights": far[1] / far[0]}
-            returns.append(
-                {**row, **ratios, "baseline_moves": abs(q[:, -1] - q[:, 0]).max() / apart[0]}
-            )
+            returns.append({**row, **ratios})
             for k, after in enumerate(times):
                 known = {
                     "coordinates": np.flatnonzero(touched),

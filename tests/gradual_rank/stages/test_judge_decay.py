@@ -30,7 +30,7 @@ seed share log10_init_scale to_rest first_rise expected rank_KQ rank_VO on_KQ of
 7    0     -.5              True    1          1        8       10      .9    .9     .9    .9
 7    .8    -.5              True    1          1        2       5       .2    .5     .3    .4
 """,
-    "stages": "seed share stage time next_time n_active loss p\n4 .5 0 0 1 1 .5 1,2",
+    "stages": "seed share stage time p\n4 .5 0 0 1,2",
     # Of seed 4 from 1e-6: a join as without decay, one that would not, one that is not measured;
     # what is too low, never predicted, or of another share or sign is not counted.
     "rises": """
@@ -58,7 +58,6 @@ seed share log10_init_scale rescaled_time p
 7    .8    -6               1             7,8
 """,
 }
-BALANCES = [[1, 1], [1, 1], [1, 1], [1, 1], [1.1, 0.75], [0.9, 1.05], [1, 1], [1.5, 1.25]]
 MEASURES = """
 decay_rise_error @ 1e-2 | seed 4, share 0.5: .25 | seed 4, share 0.8: .2
 decay_rise_error @ 1e-6 | seed 4, share 0.5: .25 | seed 4, share 0.8: .1 | seed 7, share 0.8: .25
@@ -75,7 +74,6 @@ decay_product_error @ 1e-2 | seed 4, share 0.5: .5 | seed 4, share 0.8: .6
 decay_product_error @ 1e-6 | seed 4, share 0.5: .55 | seed 4, share 0.8: .65 \
 | seed 7, share 0.8: .75
 decay_full_rest_error | seed 4, share 0.5: .3 | seed 4, share 0.8: .4 | seed 7, share 0.8: .5
-decay_full_balance | seed 4, share 0.5: .25 | seed 4, share 0.8: .1 | seed 7, share 0.8: .5
 decay_time_constant @ 1e-2 | seed 7, share 0.5: 1.151293
 decay_time_constant @ 1e-6 | seed 4, share 0.5: 3.453878 | seed 4, share 0.8: 13.81551
 decay_order @ 1e-2 | seed 7, share 0.5: 1
@@ -96,10 +94,7 @@ def judged(stage, tmp_path):
     """The setup, the measures and the tables."""
     (tmp_path / "d").mkdir()
     for name, text in MADE.items():
-        rows = table(text)
-        if name == "full":
-            rows[["balance_KQ", "balance_VO"]] = BALANCES
-        rows.to_parquet(tmp_path / f"d/{name}.parquet")
+        table(text).to_parquet(tmp_path / f"d/{name}.parquet")
     sections = {"any.significant": 0.1}
     stage("gradual_rank.judge_decay", sections, *sections, tmp_path / "d", tmp_path / "m")
     kept = tmp_path / "m" / "tables"
