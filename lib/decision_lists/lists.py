@@ -21,6 +21,7 @@ from torch import Tensor
 
 from lib.files.inputs import read_as
 from lib.files.tables import read_table
+from lib.training.devices import generator
 
 Lists = tuple[tuple[int, ...], ...]
 
@@ -413,6 +414,37 @@ class Task:
         probability = tuple(map(float, row["probability"]))
         listed = {"lists": lists, "permutation": permutation, "probability": probability}
         return cls(**{**row, **listed})
+
+    @classmethod
+    def of_setting(
+        cls,
+        group: str,
+        n_tokens: int,
+        seq_len: int,
+        length: int,
+        kind: str,
+        n_heads: int,
+        law: Law,
+        seed: int,
+        repeats: bool = False,
+        use: str = "",
+    ) -> "Task":
+        """The task of a setting, named as its group: lists, labels and law are drawn in turn."""
+        setting = f"{n_tokens}, {seq_len}, {length}, {kind}, {n_heads}, {law.name}"
+        draw = generator(seed, "task", setting)
+        counts = classes_of(n_tokens, seq_len, repeats)
+        return cls(
+            name=group,
+            group=group,
+            n_tokens=n_tokens,
+            seq_len=seq_len,
+            repeats=repeats,
+            lists=lists_of(kind, n_tokens, length, n_heads, draw),
+            permutation=random_permutation(n_tokens, draw),
+            probability=tuple(law.probabilities(counts, n_heads, draw).tolist()),
+            law=law.label,
+            use=use,
+        )
 
     @classmethod
     def drawn(

@@ -4,7 +4,7 @@ Beside them W itself, from the same starts, and the same lists of other tokens.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,10 +27,10 @@ from lib.decision_lists.keys_and_queries import (
     share_right,
     staircases,
 )
-from lib.decision_lists.lists import Law, Task, lists_of, random_permutation, subsets
+from lib.decision_lists.lists import Law, Task
 from lib.files.files import InputError
 from lib.files.params import Interval, Name, Positive, Seeds, read_cases
-from lib.training.devices import generator, use_threads
+from lib.training.devices import use_threads
 from lib.work.cells import Tables, spread_cells, write_tables
 from lib.work.command import OutFolder, run
 
@@ -84,22 +84,17 @@ class Case(Seeds):
 
     def task(self, number: int) -> Task:
         """The task, the `number`th."""
-        sizes = f"{self.n_tokens}, {self.seq_len}, {self.list_length}"
-        draw = generator(0, "task", f"{sizes}, {self.lists}, {self.n_heads}, {self.law}")
-        n_heads = max(1, self.n_heads)
-        law = Law.named(self.law)
-        counts = subsets(self.n_tokens, self.seq_len)
-        return Task(
-            name=f"{self.group}-{number:03d}",
-            group=self.group,
-            n_tokens=self.n_tokens,
-            seq_len=self.seq_len,
-            repeats=False,
-            lists=lists_of(self.lists, self.n_tokens, self.list_length, n_heads, draw),
-            permutation=random_permutation(self.n_tokens, draw),
-            probability=tuple(law.probabilities(counts, n_heads, draw).tolist()),
-            law=law.label,
+        task = Task.of_setting(
+            self.group,
+            self.n_tokens,
+            self.seq_len,
+            self.list_length,
+            self.lists,
+            self.n_heads,
+            Law.named(self.law),
+            seed=0,
         )
+        return replace(task, name=f"{self.group}-{number:03d}")
 
 
 def main(cases: Path, tables: OutFolder) -> None:

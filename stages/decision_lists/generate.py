@@ -9,21 +9,11 @@ from typing import Annotated, Literal, get_args
 
 import pandas as pd
 
-from lib.decision_lists.lists import (
-    COLUMNS,
-    KINDS,
-    OWN,
-    Law,
-    Task,
-    classes_of,
-    lists_of,
-    n_classes_of,
-    random_permutation,
-)
+from lib.decision_lists.lists import COLUMNS, KINDS, OWN, Law, Task, n_classes_of
 from lib.files.files import InputError
 from lib.files.params import Interval, Name, Seeds, read_cases
 from lib.files.tables import write_table
-from lib.training.devices import generator, use_threads
+from lib.training.devices import use_threads
 from lib.work.command import OutFile, run
 
 Size = Annotated[int, Interval("[1, 64]")]
@@ -76,25 +66,18 @@ class Group(Seeds):
                 continue  # own lists are as long as they are
             heads = kind == "shared heads" or law.kind == "frequent heads"
             for n_heads, seed in product(self.n_heads if heads else self.n_heads[:1], self.seeds):
-                yield self.task(length, kind, law, n_heads, seed)
-
-    def task(self, length: int, kind: str, law: Law, n_heads: int, seed: int) -> Task:
-        """One of the tasks."""
-        setting = f"{self.n_tokens}, {self.seq_len}, {length}, {kind}, {n_heads}, {law.name}"
-        draw = generator(seed, "task", setting)
-        counts = classes_of(self.n_tokens, self.seq_len, self.repeats)
-        return Task(
-            name=self.group,
-            group=self.group,
-            n_tokens=self.n_tokens,
-            seq_len=self.seq_len,
-            repeats=self.repeats,
-            lists=lists_of(kind, self.n_tokens, length, n_heads, draw),
-            permutation=random_permutation(self.n_tokens, draw),
-            probability=tuple(law.probabilities(counts, n_heads, draw).tolist()),
-            law=law.label,
-            use=self.use,
-        )
+                yield Task.of_setting(
+                    self.group,
+                    self.n_tokens,
+                    self.seq_len,
+                    length,
+                    kind,
+                    n_heads,
+                    law,
+                    seed,
+                    self.repeats,
+                    self.use,
+                )
 
 
 def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: OutFile) -> None:
