@@ -274,7 +274,7 @@ class PopulationLoss:
         return float(self.rows.weight[self.right(weights)].sum() / self.rows.weight.sum())
 
     def measured(self, weights: dict[str, Tensor]) -> dict[str, float]:
-        """Accuracy over the law, how far V is along P, and the mean attention to the star.
+        """Accuracy over the law, and how far V is along P.
 
         V and P are compared raw and with their columns centred. The accuracy is 1 if and only if
         every row is right, whatever the rounding of the weights' sum.
@@ -282,13 +282,11 @@ class PopulationLoss:
         V = weights["V"]
         right = self.right(weights)
         P = label_matrix(self.permutation)
-        to_star = attention_to_star(weights["W"], self.rows)
         return {
             "accuracy": 1.0 if bool(right.all()) else float(self.rows.weight[right].sum()),
             "cosine": _cosine(V, P),
             "centred_cosine": _cosine(V - V.mean(0), P - P.mean(0)),
             "argmax_right": float((V.argmax(0) == self.permutation).double().mean()),
-            "attention_to_star": float(self.rows.weight @ to_star),
         }
 
     def attention_curvature(self, weights: dict[str, Tensor]) -> float:

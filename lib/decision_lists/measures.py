@@ -97,19 +97,14 @@ def lemma_ratios(lemmas: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
 
 
 def last_of_runs(table: pd.DataFrame) -> pd.DataFrame:
-    """The last row of every run, with the steps at which it was right and certified first.
+    """The last row of every run, with the step at which it was certified first on all sequences.
 
-    Certified on sequences of distinct tokens (`sets`) and on all; NaN where it never was.
+    NaN where it never was.
     """
     keys = ["task", "start", "seed"]
     found = table.groupby(keys, sort=True).tail(1).set_index(keys)
-    firsts = {
-        "first_right": table["accuracy"] == 1.0,
-        "first_certified_sets": table["certified_sets"],
-        "first_certified_all": table["certified_all"],
-    }
-    for name, right in firsts.items():
-        found[name] = table[right.astype(bool)].groupby(keys)["step"].min()
+    certified = table[table["certified_all"].astype(bool)]
+    found["first_certified_all"] = certified.groupby(keys)["step"].min()
     return found.reset_index()
 
 
@@ -274,7 +269,6 @@ def both_measures(both: pd.DataFrame) -> Measures:
     return {
         "both_met": both["preconditions"],
         "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
-        "both_V_moved": met["V_moved"] / met["epsilon"],
         "both_curvature_growth": met["curvature_growth"],
     }
 
@@ -286,7 +280,6 @@ def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
         "followed_ratio": runs["followed_steps"] / runs["earliest"],
         "followed_steps_over_float64": runs["followed_steps"] - runs["n_steps"],
         "followed_moved": runs["moved"] / runs["epsilon"],
-        "stands_still": runs["stands_still"],
     }
 
 
@@ -394,7 +387,6 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
         wait=factored["first_rise"] * factored["sigma_1"] / log,
         excess=factored["numerical_rank"] - factored["n_large"],
         missing=factored["fewest"] - factored["n_large"],
-        right_after=factored["right"] / log,
         next_over_first=factored["next_rise"] / factored["first_rise"],
     )
     kinds = dict(list(table.groupby("of", sort=False)))
@@ -408,7 +400,6 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
         "factored_first_delay": _delay(apart, "first_rise", "growth"),
         "factored_next_delay": _delay(_beyond(apart), "next_rise", "sigma_then"),
         "factored_next_over_first": _by_scale(_beyond(apart), "next_over_first"),
-        "factored_right_after": _by_scale(with_heads, "right_after"),
         "factored_rank_over_heads": _by_scale(with_heads, "excess"),
         "factored_rank_without_heads": _by_scale(without_heads, "numerical_rank"),
         "factored_missing_directions": _by_scale(shared, "missing"),

@@ -40,10 +40,9 @@ def lemma_1(draw: torch.Generator, most_tokens: int) -> Rows:
         if at is None:
             continue
         _, gradients = loss({"W": W, "V": scale * task.label_matrix})
-        row = {"repeats": task.repeats, "scale": scale}
-        row["derivative"] = descent_along_list(gradients["W"], task.lists, at)
-        row["bound"] = lemma_1_bound(W, rows, wrong, scale, at)
-        found.append(row)
+        derivative = descent_along_list(gradients["W"], task.lists, at)
+        least = lemma_1_bound(W, rows, wrong, scale, at)
+        found.append({"derivative": derivative, "bound": least})
     return found
 
 
@@ -62,11 +61,7 @@ def lemma_2(draw: torch.Generator, most_tokens: int) -> Rows:
     if whole(0, 1, draw):
         offset = bound.epsilon * offset.sign()
     V = bound.scale * task.label_matrix + offset
-    sides = {
-        "bound": lemma_2_bound(bound.L_0, task.seq_len, bound.epsilon),
-        "L_0": bound.L_0,
-        "abstract": bound.L_0 - 6 * bound.epsilon / task.seq_len,
-    }
+    least = lemma_2_bound(bound.L_0, task.seq_len, bound.epsilon)
     ordered = in_list_order(task.lists)
     found = []
     for _ in range(WEIGHTS_A_CASE):
@@ -80,7 +75,7 @@ def lemma_2(draw: torch.Generator, most_tokens: int) -> Rows:
         value, gradients = loss(weights)
         if float(value) <= bound.L_0:
             derivative = descent_along_list(gradients["W"], task.lists, at)
-            found.append({"derivative": derivative, **sides})
+            found.append({"derivative": derivative, "bound": least})
     return found
 
 

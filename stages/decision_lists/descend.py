@@ -59,8 +59,6 @@ def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
         "step_size": found.step_size,
         "n_steps": found.steps[-1].number,
         "curvature_growth": found.largest / found.curvatures[0],
-        "step_times_curvature": found.step_size * found.largest,
-        "on_a_finer_grid": found.step_size * found.on_a_finer_grid,
     }
 
 
@@ -98,9 +96,9 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
     start = {"W": torch.zeros_like(P), "V": V_0}
     curvature = WarmCurvature(loss, solve.lanczos_iterations)
     found = compliant_descent(loss, start, ["W", "V"], right, curvature, solve)
-    path = [step.weights for step in found.steps]
-    W = path[-1]["W"]
-    V = path[-1]["V"]
+    last = found.steps[-1].weights
+    W = last["W"]
+    V = last["V"]
     eta = found.step_size
     start_deviation = float((V_0 - bound.scale * P).abs().max())
     largest = max(found.largest, found.on_a_finer_grid)
@@ -111,13 +109,11 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
         "epsilon": bound.epsilon,
         "earliest": bound.earliest / eta,
         "margin": logit_margin(W, V, task.lists, task.permutation, task.seq_len, repeats=False),
-        "V_moved": float((V - V_0).abs().max()),
     }
     looked = pd.Series(found.curvatures).ffill()  # where there was no look, the last
     course = {
         "step": [step.number for step in found.steps],
         "loss": [float(step.loss) for step in found.steps],
-        "wrong": [1 - loss.accuracy(weights) for weights in path],
         "step_times_curvature": eta * looked,
         "task": task.name,
         "noise": noise,

@@ -46,7 +46,7 @@ TABLES = {  # what is read of the stages before: columns by table; a use not run
     "law": "task law seq_len scale at_once rescaled_time path_error attention_to_star",
     "alone": "task n_steps bound margin",
     "both": "task noise law seq_len length preconditions delta epsilon n_steps earliest margin "
-    "curvature_growth V_moved",
+    "curvature_growth",
     "courses": "task noise step loss step_times_curvature",
     "followed": "task noise followed_steps moved stands_still",
     "draws": "task seed share least_share met",

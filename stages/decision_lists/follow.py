@@ -81,7 +81,6 @@ def draw(task: Task, seeds: tuple[int, ...]) -> Tables:
         rows.append(
             {
                 "task": task.name,
-                "law": task.law,
                 "seed": seed,
                 "share": share,
                 "least_share": least_share(n, task.longest),

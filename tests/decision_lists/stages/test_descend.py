@@ -97,13 +97,10 @@ def check_curvature(found, descent):
         descent.eta * descent.largest(),
         descent.eta * descent.curvature(*descent.path[0]),
     )
-    assert 1 / (1 + SOLVE["spare"]) - 1e-9 < found["step_times_curvature"] <= 1
+    step_times_curvature = found["curvature_growth"] * first
+    assert 0.998 / (1 + SOLVE["spare"]) < step_times_curvature < 1.002
     assert largest < 1.004
-    assert found["step_times_curvature"] > 0.995 * largest  # of longer steps before, perhaps
-    assert found["on_a_finer_grid"] < 1.004 * largest
-    assert found["curvature_growth"] == pytest.approx(
-        found["step_times_curvature"] / first, rel=2e-3
-    )
+    assert step_times_curvature > 0.995 * largest  # of longer steps before, perhaps
 
 
 def least_margin(one, W, V):
@@ -142,8 +139,7 @@ def check(found, row, **tolerance):
     """The row holds what is wanted, and what is looked at elsewhere."""
     one, wanted = pd.DataFrame([found])[list(row)], pd.DataFrame([row])
     pd.testing.assert_frame_equal(one, wanted, **tolerance)
-    of_curvature = {"step_times_curvature", "on_a_finer_grid", "curvature_growth"}
-    assert set(found) - set(row) == of_curvature
+    assert set(found) - set(row) == {"curvature_growth"}
 
 
 def test_descents_on_attention_alone_are_those_of_autograd_beside_their_bound(tables):
@@ -182,7 +178,7 @@ def test_descents_on_both_are_those_of_autograd_beside_their_constants(tables, o
         row |= {"noise": noise, "preconditions": preconditions}
         row |= {"delta": rarest_class(one), "epsilon": epsilon}
         row["earliest"] = 2 * m * L_0 / A**2 / descent.eta
-        row |= {"margin": least_margin(one, W, V), "V_moved": float((V - V_0).abs().max())}
+        row["margin"] = least_margin(one, W, V)
         check(found, row, rtol=1e-5, atol=1e-9)
         if one is not LONG:
             check_curvature(found, descent)
@@ -196,8 +192,6 @@ def check_course(courses, one, noise, descent):
     np.testing.assert_allclose(
         course["loss"], [float(brute.loss(*at)) for at in descent.path], rtol=1e-6
     )
-    wrong = [float(brute.weight[brute.logit_margins(*at) <= 0].sum()) for at in descent.path]
-    np.testing.assert_allclose(course["wrong"], wrong, atol=1e-9)
     if one is not LONG:  # far below the largest a curvature need not be exact
         curvatures = [descent.eta * descent.curvature(*at) for at in descent.path]
         np.testing.assert_allclose(course["step_times_curvature"], curvatures, rtol=0.1)

@@ -121,7 +121,6 @@ USES = {  # what is not there where a use has no group, and what is then not mea
     "descend/both descend/courses follow/followed follow/draws": (
         "both_",
         "followed_",
-        "stands_",
         "noise_",
     ),
     "control/controls": ("control_",),
@@ -165,11 +164,7 @@ def test_tables_of_figures_hold_what_is_worked_out_by_hand(evaluate, made, tmp_p
         "paths": made["flow/paths"].iloc[[3, 5, 10, 11]],
         "late": LATE.assign(slope=slopes, limit=[LIMITS[0], NAN, LIMITS[3]]),
         "courses": made["descend/courses"].iloc[[0, 2, 3]],
-        "starts": starts.assign(
-            first_right=[35, 15, 10, NAN, 10, NAN],
-            first_certified_sets=[NAN, NAN, 10, NAN, 20, NAN],
-            first_certified_all=[NAN, 15, NAN, NAN, 30, NAN],
-        ),
+        "starts": starts.assign(first_certified_all=[NAN, 15, NAN, NAN, 30, NAN]),
         "lemmas": LEMMAS,
         # n log² n first exceeds 162 m at 19, 29, 38 (the paper's m = 1, 2, 3) and at 72 for m = 8.
         "feasible": made["check/feasible"].assign(closed_form=[38, 19, 72, 29]),

@@ -74,19 +74,19 @@ def follow(stage, folder, tasks=TASKS, many=MANY):
 
 
 def theorem(task, share=1):
-    """Its P_min, γ, scale and bound with δ = share P_min / n, so that γ = (4 / share - 1)²."""
+    """Its γ, scale and bound with δ = share P_min / n, so that γ = (4 / share - 1)²."""
     log_L, n, P_min = math.log(task["n_tokens"]), task["seq_len"], rarest(task)
     gamma = {0.5: 49, 1: 9, 2: 1}[share]
-    return P_min, gamma, 4 * n * n * log_L / (share * P_min), 4 * longest(task) / (gamma * log_L)
+    return gamma, 4 * n * n * log_L / (share * P_min), 4 * longest(task) / (gamma * log_L)
 
 
 def row_of_theorem(one, path, flow):
     """What the table must say of a run whose path is this."""
-    P_min, gamma, c, bound = theorem(one)
+    gamma, c, bound = theorem(one)
     times, margins = (path[name].tolist() for name in ("time", "margin"))
     accurate = times[: first_right(margins) + 1]
-    row = {name: one[name] for name in ("group", "n_tokens", "seq_len", "law")}
-    row |= {"task": one["name"], "length": longest(one), "P_min": P_min, "gamma": gamma}
+    row = {name: one[name] for name in ("n_tokens", "seq_len", "law")}
+    row |= {"task": one["name"], "length": longest(one), "gamma": gamma}
     row |= {"scale": c, "bound": bound, "at_once": flow.at_once(), "first_time": flow.first()}
     row["perfect_at_bound"] = float(flow.margin(bound) > 0) if one["use"] == "bound" else math.nan
     row["lost"] = sum(a > 0 >= b for a, b in itertools.pairwise(margins))
@@ -117,7 +117,7 @@ def errors_along(path, flow, c):
 def test_the_runs_at_the_theorems_scale_are_the_flow_of_the_loss(tables):
     wanted = []
     for one in THEOREM:
-        _, _, c, bound = theorem(one)
+        _, c, bound = theorem(one)
         path = tables["paths"][tables["paths"]["task"] == one["name"]]
         times, first = path["time"].tolist(), first_right(path["margin"].tolist())
         flow = of_loss(one, c, bound if one["use"] == "bound" else times[-1])
@@ -146,9 +146,9 @@ def test_the_runs_at_the_theorems_scale_are_the_flow_of_the_loss(tables):
 
 def test_another_delta_has_another_gamma_scale_and_bound(tables):
     for share, found in zip((2, 0.5), tables["gamma"].to_dict("records"), strict=True):
-        P_min, gamma, c, bound = theorem(STEEP, share)
+        gamma, c, bound = theorem(STEEP, share)
         flow = of_loss(STEEP, c, 1.5 * found["first_time"])
-        wanted = {"task": "steep", "P_min": P_min, "gamma": gamma, "scale": c, "bound": bound}
+        wanted = {"task": "steep", "gamma": gamma, "scale": c, "bound": bound}
         assert {name: found[name] for name in wanted} == pytest.approx(wanted)
         assert found["first_time"] == pytest.approx(flow.first(), rel=1e-5)
 
@@ -172,10 +172,10 @@ def test_many_tokens_flow_as_the_whole_matrix_does_under_the_uniform_law(tables)
     wanted = []
     for L, n, m in MANY:
         one = task("all", n, cyclic(L, m), list(range(L)), [1])
-        _, _, c, bound = theorem(one)
+        _, c, bound = theorem(one)
         horizon = 1.1 * float(tables["many"]["first_time"][len(wanted)]) or bound / 1e6
         flow = of_loss(one, c, horizon)
-        row = {"n_tokens": L, "seq_len": n, "length": m, "scale": c, "bound": bound}
+        row = {"n_tokens": L, "seq_len": n, "length": m, "bound": bound}
         wanted.append(row | {"first_time": flow.first(), "at_once": flow.at_once()})
     equal(tables["many"], wanted, rtol=1e-6, atol=1e-9)
 

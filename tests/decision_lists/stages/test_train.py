@@ -101,7 +101,7 @@ def measured(brute, W, V):
     row = {"accuracy": brute.accuracy(W, V), "cosine": cosine(V, brute.P)}
     row["centred_cosine"] = cosine(*centred)
     row["argmax_right"] = sum(int(V[:, b].argmax()) == y for b, y in enumerate(brute.pi)) / brute.L
-    return row | {"attention_to_star": float(brute.weight @ brute.attention_to_star(W))}
+    return row
 
 
 def start_weights(one, start, seed):
