@@ -34,21 +34,6 @@ def list_order_margin(
     return float(torch.where(rivals, margin, torch.inf).min()) if rivals.any() else torch.inf
 
 
-def certified(
-    W: Float[Tensor, "key query"],
-    V: Float[Tensor, "label token"],
-    lists: Sequence[Sequence[int]],
-    permutation: Sequence[int],
-    seq_len: int,
-) -> dict[str, bool]:
-    """Whether every sequence of distinct tokens is right, and whether every sequence is."""
-
-    def right(repeats: bool) -> bool:
-        return logit_margin(W, V, lists, permutation, seq_len, repeats) > 0
-
-    return {"certified_sets": right(False), "certified_all": right(True)}
-
-
 def logit_margin(
     W: Float[Tensor, "key query"],
     V: Float[Tensor, "label token"],

@@ -35,7 +35,7 @@ JUDGED_ALONE = (
     "many",
     "minibatch",
 )  # tables of measures that no figure draws
-COURSE = "task start seed step accuracy certified_sets certified_all n_tokens"
+COURSE = "task start seed step accuracy certified_all n_tokens"
 TABLES = {  # what is read of the stages before: columns by table; a use not run has none
     "theorem": "task n_tokens seq_len length law scale bound at_once first_time perfect_at_bound "
     "lost lost_time regained_time largest_attention",

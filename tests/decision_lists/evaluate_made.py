@@ -138,28 +138,28 @@ d-1  uniform 0    3.0  0.5
 """,
     # What is last is not what is best, and the step of a certificate is not that of the accuracy.
     "train/starts": """
-task start     seed step accuracy certified_sets certified_all
-s-0  -P        4    35   1.0      False          False
-s-1  -P        4    15   1.0      False          True
-s-1  reverse   4    10   1.0      True           False
-s-1  reverse   4    30   0.999    False          False
-s-1  small     2    10   0.5      False          False
-s-1  small     2    25   0.75     False          False
-s-1  small     4    10   1.0      False          False
-s-1  small     4    20   1.0      True           False
-s-1  small     4    30   1.0      True           True
-s-1  'wrong P' 4    30   0.25     False          False
+task start     seed step accuracy certified_all
+s-0  -P        4    35   1.0      False
+s-1  -P        4    15   1.0      True
+s-1  reverse   4    10   1.0      False
+s-1  reverse   4    30   0.999    False
+s-1  small     2    10   0.5      False
+s-1  small     2    25   0.75     False
+s-1  small     4    10   1.0      False
+s-1  small     4    20   1.0      False
+s-1  small     4    30   1.0      True
+s-1  'wrong P' 4    30   0.25     False
 """,
     "train/joint": """
-task seed step accuracy certified_sets certified_all n_tokens start
-j-1  5    20   0.5      False          False         5        small
-j-1  5    40   1.0      True           True          5        small
-j-1  1    20   1.0      True           True          5        small
-j-1  1    40   1.0      True           False         5        small
-j-2  5    40   1.0      True           True          5        small
-j-2  1    40   0.5      False          False         5        small
-j-3  5    40   1.0      False          False         5        small
-j-3  1    40   1.0      True           True          5        small
+task seed step accuracy certified_all n_tokens start
+j-1  5    20   0.5      False         5        small
+j-1  5    40   1.0      True          5        small
+j-1  1    20   1.0      True          5        small
+j-1  1    40   1.0      False         5        small
+j-2  5    40   1.0      True          5        small
+j-2  1    40   0.5      False         5        small
+j-3  5    40   1.0      False         5        small
+j-3  1    40   1.0      True          5        small
 """,
     "train/alignment": """
 task step accuracy cosine centred_cosine argmax_right along_P least_rate length repeats

@@ -89,7 +89,7 @@ def longest_right(one, W, most):
     return next(n for n in range(1, most + 1) if n + 1 not in lengths)
 
 
-def test_trained_weights_are_certified_by_every_sequence_and_pruned_entry_by_entry(tables):
+def test_trained_weights_are_pruned_entry_by_entry_until_some_sequence_is_wrong(tables):
     rows = []
     for one, weights, seeds in tables["runs"]:
         for i, seed in enumerate(seeds):
@@ -98,8 +98,7 @@ def test_trained_weights_are_certified_by_every_sequence_and_pruned_entry_by_ent
             def perfect(pruned, one=one, V=V):
                 return certified(one, pruned, V)["certified_sets"]
 
-            row = {"task": one["name"], "law": one["law"], "seed": seed}
-            row |= certified(one, W, V)
+            row = {"task": one["name"], "seed": seed}
             row["list_entries"] = sum(len(entries) for entries in one["lists"])
             middle = W.sort(0).values[(len(W) - 1) // 2]
             row["kept_in_gauge"] = fewest_kept(W - middle, perfect)
