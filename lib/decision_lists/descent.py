@@ -44,24 +44,6 @@ class Solver:
     lanczos_iterations: Annotated[int, Interval("[2, 200]")]
 
 
-def largest_curvature(
-    hessian: Callable[[Tensor], Tensor],
-    gradient: Float[Tensor, " n"],
-    draw: Float[Tensor, " n"],
-    n_iterations: int,
-    known: float = 0.0,
-    near: Float[Tensor, " n"] | None = None,
-) -> tuple[float, Float[Tensor, " n"]]:
-    """The largest eigenvalue of a Hessian with its direction, as `largest_eigenpair` finds them.
-
-    The search starts from the direction of the gradient, which alone may lie in a space that misses
-    it, and as much of a random one. As much of `near`, the direction that was found at a point
-    nearby, saves a third of the iterations.
-    """
-    start = gradient / gradient.norm() + draw / draw.norm()
-    return largest_eigenpair(hessian, start if near is None else start + near, n_iterations, known)
-
-
 def largest_eigenpair(
     apply: Callable[[Tensor], Tensor],
     start: Float[Tensor, " n"],
@@ -104,7 +86,12 @@ def largest_eigenpair(
 
 
 class WarmCurvature:
-    """The largest curvature of a loss; each search starts near what the one before found."""
+    """The largest curvature of a loss, as `largest_eigenpair` finds it.
+
+    The search starts from the direction of the gradient, which alone may lie in a space that misses
+    it, and as much of a random one. As much of the direction that was found before, at a point
+    nearby, saves a third of the iterations.
+    """
 
     def __init__(self, loss: PopulationLoss, n_iterations: int):
         self.loss = loss
@@ -115,9 +102,10 @@ class WarmCurvature:
 
     def __call__(self, weights: Weights, known: float) -> float:
         """The curvature at these weights; it need not be exact where it is below `known`."""
-        value, self.near = largest_curvature(
-            *self.loss.hessian(weights), self.draw, self.n_iterations, known, self.near
-        )
+        hessian, gradient = self.loss.hessian(weights)
+        start = gradient / gradient.norm() + self.draw / self.draw.norm()
+        start = start if self.near is None else start + self.near
+        value, self.near = largest_eigenpair(hessian, start, self.n_iterations, known)
         return value
 
 
