@@ -418,6 +418,7 @@ class Task:
     @classmethod
     def of_setting(
         cls,
+        *,
         group: str,
         n_tokens: int,
         seq_len: int,

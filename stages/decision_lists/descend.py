@@ -59,6 +59,8 @@ def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
         "step_size": found.step_size,
         "n_steps": found.steps[-1].number,
         "curvature_growth": found.largest / found.curvatures[0],
+        "step_times_curvature": found.step_size * found.largest,
+        "on_a_finer_grid": found.step_size * found.on_a_finer_grid,
     }
 
 

@@ -85,13 +85,13 @@ class Case(Seeds):
     def task(self, number: int) -> Task:
         """The task, the `number`th."""
         task = Task.of_setting(
-            self.group,
-            self.n_tokens,
-            self.seq_len,
-            self.list_length,
-            self.lists,
-            self.n_heads,
-            Law.named(self.law),
+            group=self.group,
+            n_tokens=self.n_tokens,
+            seq_len=self.seq_len,
+            length=self.list_length,
+            kind=self.lists,
+            n_heads=self.n_heads,
+            law=Law.named(self.law),
             seed=0,
         )
         return replace(task, name=f"{self.group}-{number:03d}")

@@ -67,16 +67,16 @@ class Group(Seeds):
             heads = kind == "shared heads" or law.kind == "frequent heads"
             for n_heads, seed in product(self.n_heads if heads else self.n_heads[:1], self.seeds):
                 yield Task.of_setting(
-                    self.group,
-                    self.n_tokens,
-                    self.seq_len,
-                    length,
-                    kind,
-                    n_heads,
-                    law,
-                    seed,
-                    self.repeats,
-                    self.use,
+                    group=self.group,
+                    n_tokens=self.n_tokens,
+                    seq_len=self.seq_len,
+                    length=length,
+                    kind=kind,
+                    n_heads=n_heads,
+                    law=law,
+                    seed=seed,
+                    repeats=self.repeats,
+                    use=self.use,
                 )
 
 
