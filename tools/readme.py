@@ -33,20 +33,17 @@ FIGURE = re.compile(
 )
 PAGE = """# Items and claims
 
-Every item of `stages/FAMILY/claims.yaml` with its answer, and its claims with their verdicts, made
-by `make readme` from `metrics/items.json` and `metrics/claims.json`. `report.html` shows each
-beside its figure.
+Every item of `stages/FAMILY/claims.yaml` with its answer and its claims, made by `make readme`.
 
 The first claim of an item decides: where it does not hold, the answer is *not reproduced*, or
 *contradicted* where the measurement says the opposite of the paper. Limits, and other claims that
 do not hold, are said with it. Questions of ours have a yes or a no, and a claim of ours in an item
-of a paper says so. A claim that does not hold is a *finding* (the measurement says otherwise), a
-*limit* (it holds in part) or a *bar missed* (it fails by little).
+of a paper says so. What does not hold is a *finding*, a *limit* (it holds in part) or a *bar
+missed* (by little).
 
-A number is the median over what is independent, with a 95 % interval (below six values, the range),
-or the mean, with Student's interval, where the bar is of the mean ([statistics.md](statistics.md)).
-In limits the brackets hold the smallest and the largest value. Of several cases that nearest to its
-bar is shown. A null is compared in pairs.
+A number is the median with its 95 % interval, or the mean with Student's where the bar is of the
+mean ([statistics.md](statistics.md)). In limits brackets hold the smallest and the largest value.
+Of several cases that nearest to its bar is shown.
 
 """
 UNSURE = ("not reproduced", "contradicted", "no")
