@@ -36,14 +36,14 @@ PAGE = """# Items and claims
 Every item of `stages/FAMILY/claims.yaml` with its answer and its claims, made by `make readme`.
 
 The first claim of an item decides: where it does not hold, the answer is *not reproduced*, or
-*contradicted* where the measurement says the opposite of the paper. Limits, and other claims that
-do not hold, are said with it. Questions of ours have a yes or a no, and a claim of ours in an item
-of a paper says so. What does not hold is a *finding*, a *limit* (it holds in part) or a *bar
-missed* (by little).
+*contradicted* where the measurement says the opposite. Limits, and other claims that
+do not hold, are said with it. Questions of ours have a yes or a no; claims of ours in an item of a
+paper say so. What fails is a *finding*, a *limit* (holds in part) or a *bar missed* (by
+little).
 
 A number is the median with its 95 % interval, or the mean with Student's where the bar is of the
-mean ([statistics.md](statistics.md)). In limits brackets hold the smallest and the largest value.
-Of several cases that nearest to its bar is shown.
+mean ([statistics.md](statistics.md)). In limits brackets hold the least and the largest value. Of
+several cases that nearest to its bar is shown.
 
 """
 UNSURE = ("not reproduced", "contradicted", "no")
