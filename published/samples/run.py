@@ -7,7 +7,7 @@ the pipeline. The number needed is where the test hinge loss, made falling, pass
 `low_rank_sparse.evaluate`. Nulls have W_Q and W_K as they began.
 
 Tables, a figure, measures and where they come from are kept beside this program; claims and report
-read them. A minute and a half of one CPU core.
+read them. A minute and a half of two CPU cores.
 """
 
 import time
