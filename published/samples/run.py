@@ -78,7 +78,7 @@ def main(n_seeds: int = 8) -> None:
         for frozen, largest in ((False, LARGEST), (True, LARGEST_NULL))
     ]
     found = spread_cells({"": jobs}, label="samples", unit="seed")[""]
-    written(joined(found, "trainings"), threshold)
+    written(compact(joined(found, "trainings")), threshold)  # measured as it is kept
     params = {**base, **OWN, "n_steps": N_STEPS, "generalised_loss": threshold}
     write_provenance(OUT, COMMAND, begun, params, range(n_seeds))
 
