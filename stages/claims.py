@@ -1,7 +1,6 @@
 """Judge every claim by the numbers in git, and answer every item of a paper."""
 
 import difflib
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from lib.files.files import InputError
-from lib.files.params import Interval
 from lib.files.tables import read_json, read_measures, write_json
 from lib.pages.claims import (
     FIGURE,
@@ -25,38 +23,52 @@ from lib.pages.claims import (
     read_families,
     wrong_at,
 )
-from lib.pages.statistics import interval, middle
+from lib.pages.judging import (
+    STOOD,
+    answer,
+    beaten,
+    compared,
+    judged_case,
+    nearest,
+    number,
+    numbers_of,
+    unseen_mark,
+)
 from lib.work.command import OutFile, run
 
 BRACES = re.compile(r"{([^{}:]+)(?::([^{}]+))?}")
-OWN = ("bar", "interval", "statement", "stood", "over")
+OWN = ("bar", "interval", "better", "statement", "stood", "over")
 NOT_RUN = "(not run)"
-UNEXPLAINED = "no reason is known: it held when it was written"
+UNEXPLAINED = "No reason is known: it held when it was written."
 Measures = Mapping[str, Mapping[str, Any]]  # of each file
-Values = Mapping[str, Any]  # of a measure at a scale: `cases`, the name of each, and `values`
 
 
 def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutFile) -> None:
     """FAMILIES: for each family its claims (YAML), then the files of their measures (JSON).
 
-    PUBLISHED: the folder of published runs, each a folder with its measures and its provenance.
+    PUBLISHED: the folder of published runs, each a folder with its measures and its provenance,
+    and of `unseen`, with the answers on other seeds.
     """
     files = [path for path in families if path.suffix == ".yaml"]
     read = read_families(files)
     made = [path for path in families if path.suffix != ".yaml"]
     measures = {str(path): read_measures(path) for path in [*made, *kept_in(published)]}
+    unseen = read_unseen(published)
     for file in files:
         check_measures(file, read[file.parent.name], measures)
     judged: dict[str, Any] = {}
     items: dict[str, Any] = {}
     for name, family in read.items():
-        for item, claim, entry in claims_of(family):
-            said = Said(name, family, family.items[item], measures)
-            judged[claim] = {"family": name, "item": item, **said.judged(entry)}
         for item, entry in family.items.items():
             said = Said(name, family, entry, measures)
-            own = {claim: judged[claim] for claim in entry.claims}
-            items[f"{name}.{item}"] = {"family": name, **said.answered(entry, own)}
+            own = {claim: said.judged(one) for claim, one in entry.claims.items()}
+            full = f"{name}.{item}"
+            items[full] = {"family": name, **said.answered(entry, own)}
+            judged |= {claim: {"family": name, "item": full, **one} for claim, one in own.items()}
+    for kind, named in (("items", items), ("claims", judged)):
+        for name, one in named.items():
+            if one["repeated"]:
+                one |= unseen_mark(kind, name, one, unseen)
     write_json(judged, verdicts)
     write_json(items, answers)
     found = [verdict["holds"] for verdict in judged.values()]
@@ -67,6 +79,15 @@ def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutF
 def kept_in(published: Path) -> list[Path]:
     """The measures of published runs; answers on unseen seeds are no run's."""
     return sorted(published.glob("*/measures.json"))
+
+
+def read_unseen(published: Path) -> dict[str, dict[str, Any]]:
+    """The answers and verdicts of each run on unseen seeds, by what was added to the seeds."""
+    folders = sorted((published / "unseen").glob("*/"), key=lambda folder: int(folder.name))
+    return {
+        folder.name: {name: read_json(folder / f"{name}.json") for name in ("items", "claims")}
+        for folder in folders
+    }
 
 
 def command_of(run_of: Run) -> str:
@@ -110,6 +131,8 @@ class Said:
         """The claim with its verdict, and the numbers of the case that is nearest to failing."""
         run_of = self.family.run_of(self.item, next(iter(claim.measures.values())))
         said = {key: getattr(claim, key) for key in OWN} | {"kind": kind_of(self.item, claim)}
+        said |= {"check": True} if claim.check else {}
+        said |= {"repeated": self.family.is_repeated(self.item, claim)}
         found = FIGURE.fullmatch(claim.figure or self.item.figure)
         assert found is not None
         said |= {"figure": f"{run_of.figures}/{found[1]}.svg", "command": command_of(run_of)}
@@ -119,10 +142,11 @@ class Said:
         cases = list(self.cases(claim))
         if not cases:
             return {**said, "n": 0, "holds": None, "missing": self.missing(claim)}
-        worst = min(cases, key=lambda case: (case["holds"], _room(claim, case)))
+        worst = nearest(claim, cases)
         numbers = ("case", "scale", "value", "interval_95", "min", "max", "n", "null")
         said |= {key: worst[key] for key in numbers if key in worst}
         said |= {"holds": all(case["holds"] for case in cases), "cases": cases}
+        said |= {"nulls": beaten(cases)} if beaten(cases) else {}
         if not said["holds"]:
             said["outcome"] = claim.outcome or "bar missed"
             said["why"] = self.filled(claim.why, claim, cases) if claim.why else UNEXPLAINED
@@ -134,7 +158,7 @@ class Said:
         for case, measure in claim.measures.items():
             null = self.values(nulls[case]) if case in nulls else {}
             for scale, values in self.values(measure).items():
-                found = {"case": case, "scale": scale, **verdict(claim, values, measure)}
+                found = {"case": case, "scale": scale, **judged_case(claim, values, measure)}
                 beside = null.get(scale) or (next(iter(null.values())) if len(null) == 1 else None)
                 if beside:
                     found["null"] = {"what": claim.null_is, **compared(claim, values, beside)}
@@ -153,28 +177,25 @@ class Said:
         return f"{file} has no {measure}{like}"
 
     def answered(self, item: Item, judged: Mapping[str, Any]) -> dict[str, Any]:
-        """The item with its answer, its limits, and the number of the claim that decides."""
-        run_of = [claim for claim in judged.values() if claim["holds"] is not None]
-        failing = [claim for claim in run_of if not claim["holds"]]
+        """The item with its answer, what was found, its limits and its marks."""
+        verdicts = [claim for claim in judged.values() if claim["holds"] is not None]
         limits = [self.filled(item.limits)] if item.limits else []
-        limits += [claim["why"] for claim in failing]
-        words = ("yes", "yes, with limits", "no") if item.asks else _OF_PAPER
-        if not run_of:
-            answer = "not tested"
-        elif not run_of[0]["holds"]:
-            answer = item.otherwise if item.says else words[2]
-        else:
-            answer = words[1] if limits else words[0]
-        said = {key: getattr(item, key) for key in ("title", "proof")}
-        said |= {key: self.filled(getattr(item, key)) for key in ("says", "asks")}
-        said |= {"headline": self.filled(item.headline)} if item.headline and run_of else {}
-        said |= {"answer": answer, "limits": " ".join(_sentence(one) for one in limits)}
-        if run_of:
-            said |= {"number": number(run_of[0]), "figure": run_of[0]["figure"]}
-            null = run_of[0].get("null")
-            said["null"] = f"{_short(null['value'])} ({null['what']})" if null else ""
-            said["measured"] = run_of[0]["statement"]
-        return {key: value for key, value in said.items() if value} | {"claims": list(judged)}
+        said = {key: getattr(item, key) for key in ("title", "size", "proof")}
+        said |= {key: self.filled(getattr(item, key)) for key in ("says", "asks", "scope")}
+        said |= {"answer": answer(item, verdicts, limits)}
+        limits += [claim["why"] for claim in verdicts if not claim["holds"]]
+        said |= {"limits": " ".join(_sentence(one) for one in limits)}
+        if verdicts:
+            first = verdicts[0]
+            deciding = next(iter(item.claims.values()))
+            said |= {"found": self.filled(item.found, deciding)}
+            said |= {"headline": self.filled(item.headline)}
+            said |= {"number": number(first), "figure": first["figure"]}
+            said |= {"stood": "a check: it could not fail" if first.get("check") else ""}
+            said |= {"stood": said["stood"] or STOOD[first["stood"]]}
+        said |= {"repeated": any(claim["repeated"] for claim in judged.values())}
+        kept = {key: value for key, value in said.items() if value != ""}
+        return kept | {"claims": list(judged)}
 
     def filled(
         self, text: str, claim: Claim | None = None, cases: Sequence[Mapping[str, Any]] = ()
@@ -201,129 +222,13 @@ class Said:
                 value = known[name]
                 return format(value, form) if isinstance(value, float) or match[2] else str(value)
             values = self.values(name) if MEASURE.fullmatch(name) else {}
-            numbers = [v for of in values.values() for v in _numbers(of["values"])]
+            numbers = [v for of in values.values() for v in numbers_of(of["values"])]
             if not numbers:
                 return NOT_RUN
             median, *ends = (format(f(numbers), form) for f in (np.median, np.min, np.max))
-            return median if len(numbers) == 1 else f"{median} ({ends[0]} to {ends[1]})"
+            return median if ends == [median, median] else f"{median} ({ends[0]} to {ends[1]})"
 
         return BRACES.sub(put_in, text)
-
-
-_OF_PAPER = ("reproduced", "reproduced with limits", "not reproduced")
-
-
-def verdict(claim: Claim, values: Values, measure: str) -> dict[str, Any]:
-    """The numbers of a claim in one case, at one scale, and whether they meet the bar.
-
-    What is independent (`units`) counts once: its values are summed up before an interval is taken.
-    """
-    names = list(map(str, values.get("cases", ())))
-    numbers = _numbers(values["values"])
-    if len(names) != len(numbers):
-        wanted = f"wanted a case for each of {len(numbers)} values"
-        raise InputError(f"{measure}: {wanted}, got {len(names)}")
-    bar = Interval(claim.interval)
-    summed = middle(numbers, claim.over)
-    units = list(_by_unit(claim, names, numbers).values())
-    return {
-        "measure": measure,
-        "value": summed,
-        "interval_95": interval(units, claim.over),
-        "min": float(np.min(numbers)),  # NaN where one of them is, unlike min
-        "max": float(np.max(numbers)),
-        "n": len(units),
-        "holds": all(number in bar for number in (numbers if claim.over == "every" else [summed])),
-        "names": names,
-        "values": numbers,
-    }
-
-
-def compared(claim: Claim, own: Values, null: Values) -> dict[str, Any]:
-    """A claim's numbers beside those of its null, in pairs of one name, or else of one unit.
-
-    `difference` is the middle of value less null. The claim beats its null where its numbers are
-    better: with an interval, where all of that is on the better side of 0, below six pairs where
-    every pair is.
-    """
-    mine = dict(zip(map(str, own["cases"]), _numbers(own["values"]), strict=True))
-    other = dict(zip(map(str, null["cases"]), _numbers(null["values"]), strict=True))
-    said: dict[str, Any] = {"value": middle(list(other.values()), claim.over)}
-    if not mine.keys() & other.keys():
-        mine = _by_unit(claim, list(mine), list(mine.values()))
-        other = _by_unit(claim, list(other), list(other.values()))
-    shared = [name for name in mine if name in other]
-    if not shared and len(other) == 1:
-        other = dict.fromkeys(mine, next(iter(other.values())))
-        shared = list(mine)
-    if not shared:
-        return said | {"n": 0, "beats": None}
-    pairs = [(mine[name], other[name]) for name in shared]
-    by_unit = _by_unit(claim, shared, [own - of_null for own, of_null in pairs])
-    differences = list(by_unit.values())
-    gains = [advantage(claim, own) - advantage(claim, of_null) for own, of_null in pairs]
-    of_units = list(_by_unit(claim, shared, gains).values())
-    low, _ = interval(of_units, claim.over)
-    return said | {
-        "difference": middle(differences, claim.over),
-        "interval_95": interval(differences, claim.over),
-        "n": len(differences),
-        "beats": low > 0 if math.isfinite(low) else all(gain > 0 for gain in of_units),
-    }
-
-
-def advantage(claim: Claim, number: float) -> float:
-    """What of a number is good: it itself, less it, or less its distance from the bar's middle.
-
-    Within a bar that begins at 0 less is better; where it has no upper end, or one at 1, more is.
-    """
-    bar = Interval(claim.interval)
-    if bar.low in (0, -math.inf):
-        return -number
-    if bar.high in (1, math.inf):
-        return number
-    return -abs(number - (bar.low + bar.high) / 2)
-
-
-def number(judged: Mapping[str, Any]) -> str:
-    """The number of a verdict in words: its middle, its interval or range, and n."""
-    said = _short(judged["value"])
-    if judged["n"] > 1 or judged["min"] != judged["max"]:
-        known = judged["interval_95"]
-        ends = known if all(map(math.isfinite, known)) else (judged["min"], judged["max"])
-        kind = "95 %: " if ends is known else ""
-        said += f" ({kind}{_short(ends[0])} to {_short(ends[1])}; n = {judged['n']})"
-    where = [judged[key] for key in ("case", "scale") if judged.get(key)]
-    return f"{said}, {', '.join(where)}" if where else said
-
-
-def _room(claim: Claim, case: Mapping[str, Any]) -> float:
-    """How far the numbers that decide are from the bar's end that they may miss."""
-    bar = Interval(claim.interval)
-    deciding = case["values"] if claim.over == "every" else [case["value"]]
-    ends = [bar.high - max(deciding)] if bar.low in (0, -math.inf) else []
-    ends += [min(deciding) - bar.low] if bar.high in (1, math.inf) else []
-    both = [min(min(deciding) - bar.low, bar.high - max(deciding))]
-    found = min(ends or both)
-    return found if math.isfinite(found) else -math.inf
-
-
-def _by_unit(claim: Claim, names: Sequence[str], numbers: Sequence[float]) -> dict[str, float]:
-    """One number for what is independent: the middle of those that share a seed, base or task."""
-    units: dict[str, list[float]] = {}
-    for name, value in zip(names, numbers, strict=True):
-        found = re.match(claim.units, name)
-        units.setdefault(found[0] if found else name, []).append(value)
-    return {unit: middle(of, claim.over) for unit, of in units.items()}
-
-
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    """The values as numbers, NaN for one that is missing."""
-    return [math.nan if value is None else float(value) for value in values]
-
-
-def _short(value: float | None) -> str:
-    return "not known" if value is None or math.isnan(value) else f"{value:.3g}"
 
 
 def _sentence(text: str) -> str:

@@ -3,14 +3,16 @@
 `stages/FAMILY/claims.yaml` has a family's folder of figures, the command that makes them, its runs
 (a file of measures each), the names of its published runs (folders of `published/`, with figures
 and command of their own), and its items, those of the paper in its order, ours behind them. An item
-says in one sentence what the paper says, or what we ask. Its claims answer it: a claim is one
-sentence and one bar, judged in one or several cases, each a measure. A null stands inside its
-claim, for the same cases. docs/add_a_family.md shows a whole file.
+says in one sentence what the paper says, or what we ask, and in another what was found. Its claims
+answer it: a claim is one sentence and one bar, judged in one or several cases, each a measure. A
+null stands inside its claim, for the same cases. docs/add_a_family.md shows a whole file, and
+lib/pages/judging.py has the verdicts and answers that follow.
 
 A measure is written `NAME`, or `NAME@SCALE`, `NAME@<=SCALE`, `NAME@>=SCALE` for some of its init
 scales, with `RUN/` before it where it is not of the item's first run.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,8 @@ FIGURE = re.compile(r"([\w-]+)(?:, from (\w+\.\w+))?")
 NAMED = re.compile(r"[a-z][a-z0-9_]*")
 VERDICTS = {True: "holds", False: "does not hold", None: "not run"}
 OUTCOMES = Literal["finding", "limit", "bar missed"]
+BETTER = Literal["less", "more", "near"]  # the direction; near the middle of the bar
+STOOD = Literal["paper", "before", "after"]
 
 Place = tuple[str | int, ...]  # the keys and positions that lead to a value of a YAML file
 
@@ -51,17 +55,21 @@ class Claim:
     """One sentence, its bar, and the cases in which it is judged.
 
     Every case has a measure; the bar holds in each case, for `every` value, or for their `mean` or
-    `median`. A null is measured in the same cases, or is one measure for all. A figure is a name in
-    the run's folder, with the TABLE.COLUMN that shows the claim there. In the sentence and in
-    `why`, braces hold numbers of the run (`filled` of stages/claims.py).
+    `median`. A null is measured in the same cases, or is one measure for all; which of the two is
+    better, `better` says, not the bar. A figure is a name in the run's folder, with the
+    TABLE.COLUMN that shows the claim there. In the sentence and in `why`, braces hold numbers of
+    the run (`filled` of stages/claims.py).
     """
 
     statement: str
     bar: str
+    better: BETTER
+    share: bool = False  # of a whole, so that the interval of its mean stays in [0, 1]
+    check: bool = False  # a theorem or identity, which no run here could have failed
     measure: str = ""  # of a claim of one case
     cases: dict[str, str] = field(default_factory=dict)  # measures by the name of the case
     kind: Literal["paper", "ours", ""] = ""  # who says it; without one as its item
-    stood: Literal["before", "after"] = "after"  # whether the bar stood before the first run
+    stood: STOOD = "after"  # the bar is the paper's or a theorem's, or was set before, or after
     null_is: str = ""  # in words
     null_measure: str | dict[str, str] = ""  # of all cases, or by case
     units: str = "[^,]*"  # of a value's name, what names the task, base or seed that it depends on
@@ -75,9 +83,11 @@ class Claim:
             wanted = "wanted every, mean or median, and an interval: 'every in [0, 1]'"
             raise ValueError(f"bar: {wanted}, got {self.bar!r}")
         try:
-            Interval(found[2])
+            bar = Interval(found[2])
         except ValueError as error:
             raise ValueError(f"bar: {error}") from None
+        if self.better == "near" and not math.isfinite(bar.low + bar.high):
+            raise ValueError(f"better: near wants a bar with two ends, got {self.bar!r}")
         if bool(self.measure) == bool(self.cases):
             raise ValueError("wanted a measure, or cases that have one each, got both or none")
         if bool(self.null_is) != bool(self.null_measure):
@@ -122,15 +132,20 @@ class Claim:
 class Item:
     """What a paper says, or what we ask, in one sentence, and the claims that answer it.
 
-    The first claim decides: where it fails the answer is `otherwise`. Limits are known whatever
-    comes out; they, and claims that fail beside the first, are said with the answer.
+    The first claim decides: where it fails the answer is `otherwise`. What is said in `limits`
+    fails whatever comes out; limits, and claims that fail beside the first, are said with the
+    answer and make it one in part. What the item is about (sizes, seeds, our reading) is its
+    `scope`, which lowers no answer.
     """
 
     title: str  # begins with the place in the paper
     says: str = ""  # the paper
     asks: str = ""  # ours
-    run: str = ""  # the run of its measures and figures, without one the first
+    size: str = ""  # "the paper's", or what is smaller
+    found: str = ""  # the result in a sentence: the number, its unit, the bar and the null
+    scope: str = ""
     limits: str = ""
+    run: str = ""  # the run of its measures and figures, without one the first
     otherwise: Literal["not reproduced", "contradicted"] = "not reproduced"
     proof: str = ""  # a page, with the section
     headline: str = ""  # what README says of it, in one sentence with its numbers
@@ -140,6 +155,10 @@ class Item:
     def __post_init__(self) -> None:
         if bool(self.says) == bool(self.asks):
             raise ValueError("wanted what the paper says, or what is asked, got both or none")
+        if bool(self.claims) != bool(self.found):
+            raise ValueError("found: wanted what was found where there are claims, and only there")
+        if self.says and self.claims and not self.size:
+            raise ValueError("size: wanted the paper's, or what is smaller, got none")
 
 
 @dataclass(frozen=True)
@@ -165,9 +184,15 @@ class Family:
 
     def run_of(self, item: Item, measure: str = "") -> Run:
         """The run of a measure of an item, or of the item."""
+        return self.all_runs[self._run_name(item, measure)]
+
+    def is_repeated(self, item: Item, claim: Claim) -> bool:
+        """Whether the pipeline measures something of the claim, so that other seeds repeat it."""
+        return any(self._run_name(item, one) in self.runs for one in claim.measures.values())
+
+    def _run_name(self, item: Item, measure: str) -> str:
         found = MEASURE.fullmatch(measure)
-        name = (found and found[1]) or item.run or next(iter(self.runs))
-        return self.all_runs[name]
+        return (found and found[1]) or item.run or next(iter(self.runs))
 
 
 def kind_of(item: Item, claim: Claim) -> str:

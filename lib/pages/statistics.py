@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import bdtr, stdtrit
 
-LEAST = 6  # of numbers, for an interval of the median: the range of five covers 93.75 %
+LEAST = 6  # numbers, for an interval: the range of five holds the median in 93.75 %
 LEVEL = 0.95
 Interval = tuple[float, float]
 UNKNOWN = (math.nan, math.nan)
@@ -22,9 +22,12 @@ def middle(values: Sequence[float], over: str) -> float:
     return float(np.mean(values) if over == "mean" else np.median(values))
 
 
-def interval(values: Sequence[float], over: str) -> Interval:
-    """The 95 % interval of what `middle` says; NaN where there is none."""
-    return of_mean(values) if over == "mean" else of_median(values)
+def interval(values: Sequence[float], over: str, *, share: bool = False) -> Interval:
+    """The 95 % interval of what `middle` says, that of a share cut to [0, 1]; NaN for none."""
+    if over != "mean":
+        return of_median(values)
+    low, high = of_mean(values)
+    return (max(low, 0.0), min(high, 1.0)) if share and math.isfinite(low) else (low, high)
 
 
 def of_median(values: Sequence[float]) -> Interval:
@@ -44,9 +47,12 @@ def of_median(values: Sequence[float]) -> Interval:
 
 
 def of_mean(values: Sequence[float]) -> Interval:
-    """Student's t interval of the mean, for numbers that are nearly normal; none below three."""
+    """Student's t interval of the mean, for numbers that are nearly normal.
+
+    None below six numbers, as of the median: a few cannot show that they are nearly normal.
+    """
     n = len(values)
-    if n < 3 or not np.isfinite(values).all():
+    if n < LEAST or not np.isfinite(values).all():
         return UNKNOWN
     spread = float(np.std(values, ddof=1))
     half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(n)

@@ -8,7 +8,12 @@ import yaml
 from lib.files.files import InputError
 from lib.pages.claims import read_families
 
-CLAIM = {"statement": "It is so", "bar": "every in [1, 2]", "measure": "rank"}
+CLAIM = {
+    "statement": "It is so",
+    "bar": "every in [1, 2]",
+    "better": "near",
+    "measure": "rank",
+}
 FAMILY = {
     "figures": "plots/a",
     "command": "dvc repro a",
@@ -17,6 +22,8 @@ FAMILY = {
         "theorem": {
             "title": "A theorem",
             "says": "It is so.",
+            "size": "the paper's",
+            "found": "It was so.",
             "figure": "a",
             "claims": {"one": CLAIM},
         }
@@ -43,8 +50,8 @@ def changed(place, changes):
 @pytest.mark.parametrize(
     ("place", "changes", "message"),
     [
-        ("claim", {"bar": "every in about 3"}, "line 11: .*wanted an interval such as"),
-        ("claim", {"bar": "all in [0, 1]"}, "line 11: .*bar: wanted every, mean or median"),
+        ("claim", {"bar": "every in about 3"}, "line 13: .*wanted an interval such as"),
+        ("claim", {"bar": "all in [0, 1]"}, "line 13: .*bar: wanted every, mean or median"),
         ("claim", {"bar": "every in [2, 1]"}, r"wanted an interval such as .*, got '\[2, 1\]'"),
         ("claim", {"measure": "a@x"}, "wanted MEASURE, MEASURE@SCALE.* got 'a@x'"),
         ("claim", {"measure": "elsewhere/a"}, r"elsewhere/a: wanted a run of \['near'\]"),
@@ -58,10 +65,14 @@ def changed(place, changes):
             {"null_is": "chance", "null_measure": {"b": "rank"}},
             r"null_measure: wanted \[''\], got \['b'\]",
         ),
-        ("claim", {"colour": "red"}, "line 11: .*unknown key 'colour'"),
+        ("claim", {"colour": "red"}, "line 13: .*unknown key 'colour'"),
+        ("claim", {"better": "above"}, "better"),
+        ("claim", {"bar": "every in [1, inf)"}, "better: near wants a bar with two ends"),
+        ("item", {"found": ""}, "found: wanted what was found where there are claims"),
+        ("item", {"size": ""}, "size: wanted the paper's, or what is smaller"),
         ("item", {"asks": "Is it so?"}, "line 6: .*what the paper says, or what is asked"),
         ("item", {"run": "far"}, r"line 6: run: wanted one of \['near'\], got 'far'"),
-        ("item", {"figure": ""}, "line 11: one: wanted a figure, of the claim or of its item"),
+        ("item", {"figure": ""}, "line 13: one: wanted a figure, of the claim or of its item"),
         ("item", {"otherwise": "sad"}, "line 6: .*otherwise"),
         ("item", {"claims": {"One!": CLAIM}}, "wanted a name of small letters"),
     ],
@@ -82,6 +93,6 @@ def test_a_file_without_runs_and_items_is_refused(tmp_path, text):
 
 def test_a_name_is_that_of_one_claim(tmp_path):
     files = [read(tmp_path, FAMILY, name) for name in ("a", "b")]
-    wanted = r"b.claims\.yaml, line 11: one: wanted another name, as .*a.claims\.yaml has it"
+    wanted = r"b.claims\.yaml, line 13: one: wanted another name, as .*a.claims\.yaml has it"
     with pytest.raises(InputError, match=wanted):
         read_families(files)

@@ -53,10 +53,18 @@ def test_below_six_numbers_a_median_has_no_interval():
 
 
 def test_the_interval_of_a_mean_is_students():
-    low, high = of_mean([1, 2, 3])
-    assert (low + high) / 2 == 2
-    assert high - 2 == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
-    assert all(map(math.isnan, of_mean([1, 2])))
+    low, high = of_mean([1, 2, 3, 4, 5, 6])
+    assert (low + high) / 2 == pytest.approx(3.5)
+    assert high - 3.5 == pytest.approx(2.570582 * math.sqrt(3.5 / 6), rel=1e-6)
+    assert all(map(math.isnan, of_mean([1, 2, 3, 4, 5])))
+
+
+def test_the_interval_of_a_share_stays_between_none_and_all():
+    values = [0, 0, 0, 0, 0, 1]
+    assert interval(values, "mean")[0] < 0
+    assert interval(values, "mean", share=True)[0] == 0
+    assert interval([1, 1, 1, 1, 1, 0], "mean", share=True)[1] == 1
+    assert all(map(math.isnan, interval([0, 1], "mean", share=True)))
 
 
 def test_what_is_not_known_makes_no_interval_and_no_middle():

@@ -57,13 +57,14 @@ def judged(stage, tmp_path):
 def item(**claims):
     """An item of a paper with these claims."""
     shown = {"title": "A theorem", "says": "It is so.", "figure": "a"}
-    return shown | {"claims": claims}
+    found = {"found": "It was so.", "size": "the paper's"} if claims else {}
+    return shown | found | {"claims": claims}
 
 
 def claim(bar, measure="", **others):
     """A claim on a measure, or on cases that have one each."""
-    own = {"statement": "It is so.", "bar": bar} | ({"measure": measure} if measure else {})
-    return own | others
+    own = {"statement": "It is so.", "bar": bar, "better": "less"}
+    return own | ({"measure": measure} if measure else {}) | others
 
 
 def test_a_verdict_has_the_numbers_of_its_measure(judged):
@@ -72,8 +73,10 @@ def test_a_verdict_has_the_numbers_of_its_measure(judged):
     [case] = found.pop("cases")
     assert found == {
         "family": "toy",
-        "item": "t",
+        "item": "toy.t",
         "bar": "every in [0, 5]",
+        "better": "less",
+        "repeated": True,
         "interval": "[0, 5]",
         "statement": "It is so.",
         "kind": "paper",
@@ -88,7 +91,7 @@ def test_a_verdict_has_the_numbers_of_its_measure(judged):
         "n": 6,
         "holds": False,
         "outcome": "bar missed",
-        "why": "no reason is known: it held when it was written",
+        "why": "No reason is known: it held when it was written.",
     }
     assert (case["names"], case["values"]) == (list("012345"), [1, 2, 3, 4, 5, 6])
 
@@ -123,7 +126,7 @@ def test_what_depends_on_one_base_counts_once(judged):
 
 def test_of_several_cases_that_nearest_to_failing_is_shown(judged):
     cases = {"small": "few", "large": "error", "by scale": "scaled"}
-    verdicts, _ = judged(t=item(a=claim("every in [-3, 6]", cases=cases)))
+    verdicts, _ = judged(t=item(a=claim("every in [-3, 6]", better="less", cases=cases)))
     found = verdicts["a"]
     assert [(one["case"], one.get("scale")) for one in found["cases"]] == [
         ("small", None),
@@ -149,22 +152,22 @@ def test_a_null_is_compared_in_pairs_of_one_seed(judged):
 
 
 @pytest.mark.parametrize(
-    ("bar", "own", "other", "beats"),
+    ("better", "own", "other", "beats"),
     [
-        ("every in [0, 9]", "few", "null_few", False),  # 1 < 1.5, and 2 is not
-        ("every in [0, inf)", "null_error", "error", False),  # less is better
-        ("every in [1, inf)", "null_error", "error", True),  # more is better
-        ("every in [0.5, 1]", "null_error", "error", True),
-        ("every in [2, 3]", "few", "null_few", False),  # nearer to 2.5: 1.5 for 1, 0.5 for 1
-        ("every in [0, 9]", "few", "one", False),  # a null of one value stands beside each
-        ("every in [0, 9]", "one", "few", None),  # no pairs
-        ("every in [0, 2]", "few of a", "grouped", True),  # 1.5 of a, and the null's 2
+        ("less", "few", "null_few", False),  # 1 < 1.5, and 2 is not
+        ("less", "null_error", "error", False),
+        ("more", "null_error", "error", True),
+        ("near", "few", "null_few", False),  # to 2.5: 1.5 for 1, 0.5 for 1
+        ("less", "few", "one", False),  # a null of one value stands beside each
+        ("less", "one", "few", None),  # no pairs
+        ("less", "few of a", "grouped", True),  # 1.5 of a, and the null's 2
     ],
 )
 def test_a_claim_beats_its_null_where_the_whole_interval_or_every_pair_is_better(
-    judged, bar, own, other, beats
+    judged, better, own, other, beats
 ):
-    null = {"null_is": "another", "null_measure": other}
+    bar = "every in [2, 3]"
+    null = {"null_is": "another", "null_measure": other, "better": better}
     units = {"units": r"\w+"} if own == "few of a" else {}
     verdicts, _ = judged(t=item(a=claim(bar, own.replace(" ", "_"), **null, **units)))
     assert verdicts["a"]["null"]["beats"] is beats
@@ -174,9 +177,10 @@ def test_an_answer_follows_from_the_first_claim_and_from_those_that_fail(judged)
     good = claim("every in [0, 9]", "error")
     bad = claim("every in [0, 1]", "few", outcome="finding", why="{few} is too large")
     absent = claim("every in [0, 1]", "nothing")
-    question = {"title": "Ours", "asks": "Is it so?", "figure": "a"}
+    question = {"title": "Ours", "asks": "Is it so?", "figure": "a", "found": "It was so."}
     _, answers = judged(
         all=item(a=good),
+        scoped=item(m=good) | {"scope": "at d = {d}"},
         limited=item(b=good) | {"limits": "at d = {d}, {law}"},
         in_part=item(c=good, d=bad),
         not_so=item(e=bad, f=good),
@@ -185,18 +189,21 @@ def test_an_answer_follows_from_the_first_claim_and_from_those_that_fail(judged)
         not_run=item(h=absent),
         first_not_run=item(i=absent, j=good),
         yes=question | {"claims": {"k": good}},
+        partly=question | {"claims": {"n": good, "o": bad}},
         no=question | {"claims": {"l": bad}},
     )
     assert {name.removeprefix("toy."): one["answer"] for name, one in answers.items()} == {
         "all": "reproduced",
-        "limited": "reproduced with limits",
-        "in_part": "reproduced with limits",
+        "scoped": "reproduced",
+        "limited": "reproduced in part",
+        "in_part": "reproduced in part",
         "not_so": "not reproduced",
         "opposite": "contradicted",
         "untested": "not tested",
         "not_run": "not tested",
         "first_not_run": "reproduced",
         "yes": "yes",
+        "partly": "in part",
         "no": "no",
     }
     assert answers["toy.limited"]["limits"] == "At d = 8, zipf."
@@ -247,3 +254,61 @@ def test_a_run_whose_measures_no_stage_makes_is_refused_by_its_line(judged, monk
     wanted = r"claims\.yaml, line 5: wanted a file that a stage makes, one of .*; got gpu"
     with pytest.raises(InputError, match=wanted):
         judged(t=item(a=claim("every in [0, 1]", "few")))
+
+
+def test_a_null_outside_the_bar_never_beats_a_value_inside(judged):
+    """The bar begins far below both: nothing but `better` says that 1 is better than 4.5."""
+    null = {"null_is": "another", "null_measure": "null_error", "better": "less"}
+    verdicts, _ = judged(t=item(a=claim("every in (-1000, 1]", "one", **null)))
+    assert verdicts["a"]["null"]["beats"] is None
+    verdicts, _ = judged(t=item(a=claim("every in (-1000, 6]", "error", **null)))
+    assert verdicts["a"]["null"]["beats"] is True
+
+
+def test_a_claim_says_in_how_many_cases_its_null_is_beaten(judged):
+    cases = {"beaten": "error", "not": "null_error", "no pairs": "one"}
+    nulls = {"beaten": "null_error", "not": "error", "no pairs": "few"}
+    both = {"cases": cases, "null_is": "another", "null_measure": nulls}
+    verdicts, _ = judged(t=item(a=claim("every in [0, 9]", **both)))
+    assert verdicts["a"]["nulls"] == {"beaten": 1, "cases": 2}
+
+
+def test_an_item_says_what_was_found_its_size_and_when_its_bar_was_set(judged):
+    found = {"found": "It is {few:.1f}, where at most {high} was asked.", "size": "d = 8 (1000)"}
+    good = claim("every in [0, 9]", "few")
+    _, answers = judged(
+        after=item(a=good) | found,
+        theorem=item(b=good | {"stood": "paper"}),
+        identity=item(c=good | {"stood": "paper", "check": True}),
+    )
+    after = answers["toy.after"]
+    assert after["found"] == "It is 1.5 (1.0 to 2.0), where at most 9 was asked."
+    assert after["size"] == "d = 8 (1000)"
+    assert [one["stood"] for one in answers.values()] == [
+        "set after the first run",
+        "from the paper or a theorem",
+        "a check: it could not fail",
+    ]
+
+
+def test_what_turned_on_unseen_seeds_is_fragile(judged, tmp_path):
+    """Published runs are not repeated on other seeds, so that nothing is said of them."""
+    for seeds, answer, holds in (("9000", "reproduced", True), ("70000", "not reproduced", False)):
+        folder = tmp_path / "published" / "unseen" / seeds
+        folder.mkdir(parents=True)
+        items = {"toy.t": {"answer": answer, "number": "3", "limits": "some"}}
+        claims = {"a": {"holds": holds, "value": 3.0, "n": 2}, "b": {"holds": True, "value": 1}}
+        (folder / "items.json").write_text(json.dumps(items))
+        (folder / "claims.json").write_text(json.dumps(claims))
+    good = claim("every in [0, 9]", "few")
+    far = claim("every in [0, 1]", "far/share")
+    verdicts, answers = judged(t=item(a=good, b=good, c=good), published=item(d=far))
+    assert answers["toy.t"]["fragile"] is True
+    assert answers["toy.t"]["unseen"] == {
+        "9000": {"answer": "reproduced", "number": "3"},
+        "70000": {"answer": "not reproduced", "number": "3"},
+    }
+    assert [verdicts[name].get("fragile") for name in "abcd"] == [True, False, None, None]
+    assert [verdicts[name]["repeated"] for name in "abcd"] == [True, True, True, False]
+    assert answers["toy.published"]["repeated"] is False
+    assert verdicts["a"]["unseen"]["70000"] == {"holds": False, "value": 3.0}
