@@ -96,9 +96,10 @@ def time_errors(activated: Table) -> Table:
 def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
     """How long the first stage's coordinate takes from the threshold to where a rise is over.
 
-    In the flow's own time, one row per seed and scale: `duration`, and `ratio`, that over the
-    seed's duration at its smallest scale. Stages are as long from every scale; only the waits
-    between them grow as log(1 / init_scale). Seeds in which it does not grow are left out.
+    There is one row per seed and scale. `duration` is in the flow's own time, and `ratio` is that
+    over the seed's duration at its smallest scale. Stages are as long from every scale; only the
+    waits between them grow as log(1 / init_scale). Seeds in which the coordinate does not grow are
+    left out.
     """
     first = stages.loc[stages["stage"] == 1, ["seed", "coordinate", "sign"]]
     key = [*CELL, "coordinate", "sign"]

@@ -27,7 +27,7 @@ from lib.training.gradient_descent import Step as Descended
 from lib.training.gradient_descent import Weights, descent
 from lib.training.stiff_flow import Loss, Step, Vector, crossing_of, gradient, stiff_flow
 
-OVERFLOW = math.log(1e6)  # of q in trial steps of the implicit solver
+OVERFLOW = math.log(1e6)  # the largest log q in trial steps of the implicit solver
 PRESENT = 1e-6  # |p| from which a product is there at rest
 
 
@@ -138,8 +138,9 @@ def rest_error(g: Vector, p: Vector, decay: float) -> float:
 
 
 def ridge_error(g: Vector, p: Vector, decay: float) -> float:
-    r"""The same under decay of the products themselves, $L + \frac\lambda2 \|p\|^2$: $\max |g_i -
-    \lambda p_i|$.
+    r"""How far a point is from rest under decay of the products themselves, as a share of λ.
+
+    Under $L + \frac\lambda2 \|p\|^2$ it is $\max |g_i - \lambda p_i|$.
     """
     return float(np.abs(g - decay * p).max() / decay)
 
@@ -180,11 +181,10 @@ def spectral_rest(
     decays: Float[Tensor, "*batch"],
     risen: float,
 ) -> tuple[Float[np.ndarray, "*batch"], Float[np.ndarray, "*batch"]]:
-    r"""How far what has risen is from rest under $L + \lambda \|W\|_*$, and what has not: shares
-    of λ.
+    r"""How far W is from rest under $L + \lambda \|W\|_*$, on what has risen and off it.
 
-    With U, V the singular vectors whose singular value is above `risen`: the spectral norm of
-    $U^\top G V - \lambda$, and what σ₁(G) is above λ.
+    Both are shares of λ. With U, V the singular vectors whose singular value is above `risen`, they
+    are the spectral norm of $U^\top G V - \lambda$, and what σ₁(G) is above λ.
     """
     U, sigma, Vh = torch.linalg.svd(W)
     there = (sigma > risen).to(W.dtype)
