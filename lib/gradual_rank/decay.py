@@ -8,9 +8,9 @@ under the loss $L(q_+ - q_-) + \lambda \sum (q_+ + q_-)$ without decay: with its
     d log q / dt = 2 g(q),   g(q) = (g(p) − λ, −g(p) − λ).
 
 So `greedy` of the halves is Algorithm 1 with decay: each half has a charge of its own, which joins
-at 1 and has no lower end. What rests solves the problem of $L + \lambda \|p\|_1$. A product $P
-Q^\top$ of matrices has the nuclear norm in its place. Ours, not the paper's; the proofs are in
-docs/gradual_rank.md.
+at 1 and has no lower end. The end point is stationary for $L + \lambda \|p\|_1$. A product $P
+Q^\top$ of matrices has the nuclear norm in its place. This is ours, not the paper's; the proofs are
+in docs/gradual_rank.md.
 """
 
 import math
@@ -108,7 +108,7 @@ def halves(x: Vector) -> Vector:
 
 
 def first_rises(steps: Iterable[Step], threshold: float, n: int) -> Vector:
-    """When each of n halves first comes to the threshold; infinite where never."""
+    """When each of n halves first comes to the threshold; infinite if it never does."""
     level = math.log(threshold)
     found = np.full(n, np.inf)
     for step in steps:

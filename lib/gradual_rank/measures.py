@@ -93,7 +93,8 @@ def measures_by_scale(errors: Table) -> dict[str, dict[str, pd.Series]]:
 def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
     """The share of the plateaus at whose middle the flow has Algorithm 1's significant products.
 
-    As `same`, one row per seed and scale; plateaus of no duration have no middle.
+    It is the column `same`, with one row per seed and scale; plateaus of no duration have no
+    middle.
     """
     both = beside_theory(plateaus, stages, ["p", "next_time"])
     both = both[both["next_time"] > both["begin"]]
@@ -332,8 +333,8 @@ def relative_gaps(stages: Table) -> pd.Series:
 def plateau_errors(stages: Table, plateaus: Table, lasting: float) -> Table:
     """How far the flow in the middle of its plateaus is from Algorithm 1's, by seed and scale.
 
-    Medians over the plateaus. The final products are those of the last plateau that lasts more
-    than a share of its time.
+    The errors are medians over the plateaus. The final products are those of the last plateau that
+    lasts more than a share of its time.
     """
     met = beside_theory(plateaus, stages, ["loss", "p", "next_time"])
     met = met.assign(
