@@ -92,6 +92,23 @@ def matched_by_name(
     The model may be on the meta device. None where names do not decide: where a module's weight is
     made of several tensors or of a part of one, has another shape, or none by its name.
     """
+    wanted = model.state_dict()
+    fitting = {
+        place: [name for name in names if list(wanted[place].shape) == list(shapes[name])]
+        for place, names in stored_places(model, shapes).items()
+    }
+    found = {name: fitting.get(f"{name}.weight", []) for name in linear_modules(model)}
+    if any(len(names) != 1 for names in found.values()):
+        return None
+    return {name: names[0] for name, names in found.items()}
+
+
+def stored_places(model: torch.nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
+    """For each entry of a live model, the tensors on disk that the library loads into it alone.
+
+    The names are the library's own renaming. A tensor that it splits or joins with others is left
+    out.
+    """
     from transformers import conversion_mapping, core_model_loading
 
     whole: Any = model
@@ -100,16 +117,13 @@ def matched_by_name(
         converts = isinstance(change, core_model_loading.WeightConverter)
         (converters if converts else renamings).append(change)
     wanted = whole.state_dict()
+    how = (renamings, converters, whole.base_model_prefix, wanted)
     placed: dict[str, list[str]] = {}
-    for name, shape in shapes.items():
-        how = (renamings, converters, whole.base_model_prefix, wanted)
+    for name in names:
         place, converted = core_model_loading.rename_source_key(name, *how)
-        if converted is None and place in wanted and list(wanted[place].shape) == list(shape):
+        if converted is None and place in wanted:
             placed.setdefault(place, []).append(name)
-    found = {name: placed.get(f"{name}.weight", []) for name in linear_modules(model)}
-    if any(len(names) != 1 for names in found.values()):
-        return None
-    return {name: names[0] for name, names in found.items()}
+    return placed
 
 
 class Rest(NamedTuple):

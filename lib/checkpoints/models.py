@@ -14,6 +14,7 @@ from lib.checkpoints.linear_modules import (
     matched_by_content,
     matched_by_name,
     stored_as_columns,
+    stored_places,
 )
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
@@ -94,12 +95,8 @@ def linear_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]]:
 
     Where names decide no weight is read; else the model is opened, and matched by content.
     """
-    folder = checkpoint.model_folder
-    kind = _model_class(folder, checkpoint.config)
-    with refusing(f"{folder}: wanted a model that {kind.__name__} can make"):
-        config = kind.config_class.from_pretrained(folder, **SAFE)
-        with torch.device("meta"):
-            model = kind(config)
+    model = unloaded(checkpoint)
+    with refusing(f"{checkpoint.model_folder}: wanted weights of {type(model).__name__}"):
         shapes = {name: entry.shape for name, entry in checkpoint.tensors.items()}
         places = matched_by_name(model, shapes)
     if places is None:
@@ -108,6 +105,32 @@ def linear_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]]:
         places = matched_by_content(model, tensors)
     live = linear_modules(model)
     return {name: (place, stored_as_columns(live[name])) for name, place in places.items()}
+
+
+def unloaded(checkpoint: Checkpoint) -> torch.nn.Module:
+    """The model of a checkpoint without its weights, on the meta device: names and shapes alone."""
+    folder = checkpoint.model_folder
+    kind = _model_class(folder, checkpoint.config)
+    with refusing(f"{folder}: wanted a model that {kind.__name__} can make"):
+        config = kind.config_class.from_pretrained(folder, **SAFE)
+        with torch.device("meta"):
+            return kind(config)
+
+
+def check_shapes(checkpoint: Checkpoint) -> int:
+    """How many parameters the model of a checkpoint has; its weights are not read.
+
+    Raises `InputError` where a weight has another shape than the config gives it: the library would
+    make a model of the config's size before it says so.
+    """
+    model = unloaded(checkpoint)
+    live = dict(model.state_dict())
+    for name, places in stored_places(model, checkpoint.tensors).items():
+        got = list(checkpoint.tensors[places[0]].shape)
+        if len(places) == 1 and list(live[name].shape) != got:
+            wanted = f"wanted the shape {list(live[name].shape)} that config.json gives it"
+            raise InputError(f"{checkpoint.model_folder}: {places[0]}: {wanted}, got {got}")
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:

@@ -4,7 +4,7 @@ What is no plain LoRA is refused in one line, by name: another kind of adapter, 
 are no matrices, modules that the base lacks, pickles.
 """
 
-import re
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from lib.checkpoints.folders import INDEX, WHOLE, Checkpoint, prefixes
 from lib.checkpoints.stored import (
     CONFIG,
+    PLAIN,
     PREFIX,
     WEIGHTS,
     factor_names,
@@ -130,14 +131,16 @@ def _check_kind(file: Path, config: Any) -> None:
         if not isinstance(numbers, dict):
             raise InputError(f"{file}: {pattern}: wanted names and numbers, got {numbers}")
         for one in (config.get(key), *numbers.values()):
-            if not isinstance(one, int | float) or (key == "r" and one < 1):
-                raise InputError(f"{file}: {key}: wanted a number, got {one}")
+            if (
+                not isinstance(one, int | float)
+                or not math.isfinite(one)
+                or (key == "r" and one < 1)
+            ):
+                raise InputError(f"{file}: {key}: wanted a finite number, got {one}")
         for one in numbers:
-            try:
-                re.compile(one)
-            except re.error as error:
-                wanted = "wanted regular expressions"
-                raise InputError(f"{file}: {pattern}: {wanted}, got {one}: {error}") from error
+            if not PLAIN.fullmatch(one):
+                wanted = "wanted names of modules, with anchors, .* and | alone"
+                raise InputError(f"{file}: {pattern}: {wanted}, got {one!r}")
 
 
 def _check_factors(folder: Path) -> None:

@@ -11,6 +11,7 @@ from lib.checkpoints.folders import (
     adapter_disk,
     check_pair,
     hub_name,
+    layer_of,
     open_checkpoint,
 )
 from lib.checkpoints.snapshots import open_snapshots
@@ -138,15 +139,43 @@ def test_two_checkpoints_that_are_no_pair_are_refused(kept, tmp_path, kind, size
     ("place", "told", "name"),
     [
         ("hub/models--org--model-7b/snapshots/0af1", "other/one", "org/model-7b"),
-        ("base", "org/model-7b", "org/model-7b"),
-        ("base", "./out/run", "base"),
-        ("base", "out/checkpoint-300", "base"),
+        ("base", "org/model-7b", None),
     ],
 )
-def test_a_base_is_named_as_the_hub_names_it(tmp_path, place, told, name):
+def test_a_base_is_named_by_the_cache_that_it_stands_in_or_by_its_path(tmp_path, place, told, name):
+    """What it was once made from, `_name_or_path`, is another model."""
     folder = Path(tmp_path, place)
     folder.mkdir(parents=True)
-    assert hub_name(Checkpoint(folder, {"_name_or_path": told}, {})) == name
+    assert hub_name(Checkpoint(folder, {"_name_or_path": told}, {})) == (name or str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("model.layers.7.mlp.weight", 8),
+        ("a.weight", 0),
+        ("h.99999999999999999999.weight", 0),
+        ("h.123456789.weight", 123456790),
+    ],
+)
+def test_a_layer_is_the_first_number_of_a_name_that_can_be_one(name, layer):
+    assert layer_of(name) == layer
+
+
+def test_names_that_cannot_be_printed_are_refused(kept, tmp_path):
+    folder = shutil.copytree(kept / "tuned", tmp_path / "named")
+    tensors = load_file(folder / "model.safetensors")
+    save_file({"a\nb": torch.zeros(2, 2), **tensors}, folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"names of tensors that can be printed, got 'a\\nb'"):
+        open_checkpoint(folder)
+
+
+def test_a_config_that_says_there_is_no_quantisation_is_of_plain_weights(kept, tmp_path):
+    folder = shutil.copytree(kept / "tuned", tmp_path / "plain")
+    tensors = open_checkpoint(folder).tensors
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": None}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert open_checkpoint(folder).tensors == tensors
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from lib.checkpoints import texts
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 
@@ -47,6 +48,21 @@ def test_a_text_that_does_not_fit_is_refused(text, config, n_batches, message):
         (text.parent / "tokenizer_config.json").write_text(tokenizer)
     with pytest.raises(InputError, match=message):
         read_batches(text.parent, config, text, 10, 4, n_batches)
+
+
+def test_a_long_text_is_read_as_far_as_it_is_used(tmp_path, monkeypatch):
+    """The windows are those of the whole text, also where a part ends within a character."""
+    monkeypatch.setattr(texts, "LEAST_PART", 7)
+    (tmp_path / "config.json").write_text("{}")
+    for line in ("Grüße aus Köln, ", "kurze Zeile\n"):
+        words = (line * 500).encode()
+        file = tmp_path / "long.txt"
+        file.write_bytes(words)
+        tokens = texts.first_tokens(tmp_path, file, 256, 50)
+        assert 100 <= len(tokens) < len(words) / 2
+        assert bytes(tokens.tolist()) == words[: len(tokens)]
+        bytes(tokens.tolist()).decode("utf-8")
+        assert len(texts.first_tokens(tmp_path, file, 256, len(words))) == len(words)
 
 
 def test_samples_of_a_file_are_the_models_own_arguments(tmp_path):
