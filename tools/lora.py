@@ -35,8 +35,9 @@ from lib.checkpoints.folders import (
     open_checkpoint,
 )
 from lib.checkpoints.gains import check_text
+from lib.checkpoints.linear_modules import linear_modules
 from lib.checkpoints.memory import check_plan_memory
-from lib.checkpoints.models import check_architecture, check_shapes
+from lib.checkpoints.models import check_architecture, check_shapes, unloaded
 from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import read_batches
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
@@ -119,6 +120,11 @@ def checked(
     if plannable:
         own = [one for one in checkpoints if not isinstance(one, AdapterCheckpoint)]
         n_parameters = max(map(check_shapes, own))
+        if not linear_modules(unloaded(snapshots[-1].checkpoint)):
+            plannable = False
+            none = "no linear layer that peft could adapt: spectra only, no plan and no adapter"
+            print(f"{tuned}: {none}", file=sys.stderr)
+    if plannable:
         device = read_params("checkpoints.plan", Plan).device
         kinds = {str(one.checkpoint.config.get("architectures")) for one in snapshots}
         live = saved or kinds != {str(begun.config.get("architectures"))}

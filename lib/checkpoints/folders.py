@@ -24,6 +24,7 @@ FLOAT_WEIGHTS = "wanted weights in f32, bf16 or f16"
 TUNED = "wanted a checkpoint tuned from the base"
 NUMBER = r"\d{1,9}"  # of a layer or a step, in a name
 MOST_LAYERS = 1000  # of a model, where its weights have fewer tensors
+PICKLE = re.compile(r"(pytorch_model|model|consolidated|adapter_model).*\.(bin|pt|pth)$")
 CONVERT = "AutoModel....from_pretrained(FOLDER).save_pretrained(OUT)"
 
 
@@ -89,15 +90,21 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         method = told.get("quant_method", "unnamed")
         got = f"got quantised ones ({method}): dequantise, {CONVERT}"
         raise InputError(f"{folder}: {FLOAT_WEIGHTS}, {got}")
-    tensors = _indexed(folder) if (folder / INDEX).is_file() else _whole(folder)
+    in_shards = (folder / INDEX).is_file() and not (folder / WHOLE).is_file()
+    tensors = _indexed(folder) if in_shards else _whole(folder)  # the library's own order
     for name, entry in tensors.items():
         if not name.isprintable():
             wanted = "wanted names of tensors that can be printed"
             raise InputError(f"{entry.file}: {wanted}, got {name!r}")
-        if entry.dtype in QUANTISED:
+        if entry.dtype in QUANTISED and not _is_mask(entry):
             raise InputError(f"{entry.file}: {FLOAT_WEIGHTS}, got {name} in {entry.dtype}")
     _check_layers(folder, config, len(tensors))
     return Checkpoint(folder, config, tensors)
+
+
+def _is_mask(entry: Entry) -> bool:
+    """Whether a tensor of whole numbers is a mask of positions, which old checkpoints hold."""
+    return entry.dtype in ("I8", "U8") and entry.shape[:-2] == (1, 1)
 
 
 def aligned(base: Checkpoint, tuned: Checkpoint) -> Checkpoint:
@@ -262,7 +269,7 @@ def _whole(folder: Path) -> dict[str, Entry]:
     if (folder / WHOLE).is_file():
         return dict(sorted(read_header(folder / WHOLE).items()))
     names = sorted(path.name for path in folder.iterdir())
-    pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+    pickles = [name for name in names if PICKLE.match(name)]
     if pickles:
         got = f"got the pickle {pickles[0]}: convert it, {CONVERT}"
         raise InputError(f"{folder}: wanted safetensors, {got}")

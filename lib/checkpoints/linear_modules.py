@@ -12,33 +12,37 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from lib.files.files import InputError
 
-NEVER = (  # adapted
-    "lm_head",
-    "embed_out",
-    "score",
-    "classifier",
-    "pooler",
-    "wte",
-    "wpe",
-    "router",
-    "gate",
-)
+HEADS = ("lm_head", "embed_out", "score", "classifier")
+ROUTERS = ("router", "gate")
 
 
 def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The linear layers that an adapter may change, by name: no embedding, head or router."""
+    """The linear layers that an adapter may change, by name: no embedding, head or router.
+
+    A layer of a class derived from `Linear` is one, as peft has it, but for the projection of
+    `MultiheadAttention`, whose forward is never called.
+    """
     whole: Any = model
     head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
     return {
         name: module
         for name, module in model.named_modules()
-        if type(module).__name__ in ("Linear", "Conv1D")
+        if is_linear(module)
         and module is not head  # which may be tied to the embedding
-        and not set(name.split(".")) & set(NEVER)
+        and not set(name.split(".")) & {*HEADS, *ROUTERS}
+        and not any(word in type(module).__name__.lower() for word in ROUTERS)
     }
+
+
+def is_linear(module: torch.nn.Module) -> bool:
+    """Whether peft would wrap a module as a linear layer that is called."""
+    if isinstance(module, NonDynamicallyQuantizableLinear):
+        return False
+    return isinstance(module, torch.nn.Linear) or stored_as_columns(module)
 
 
 def stored_as_columns(module: torch.nn.Module) -> bool:

@@ -1,6 +1,7 @@
 """Texts in batches of tokens, and a model's own loss on them."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,16 @@ from lib.checkpoints.samples import IGNORED, json_samples, masked, of_json_lines
 from lib.files.files import InputError
 
 Batch = dict[str, Tensor]
+TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+TABLES = (".csv", ".tsv", ".parquet", ".json", ".arrow", ".xlsx")
 LEAST_PART = 1 << 20  # bytes of a text that are read at once
 BYTES_A_TOKEN = 16  # more than a token of a text has, so that one part is nearly always enough
 
@@ -27,7 +38,10 @@ def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         given = dict(batch)
         if "labels" not in given:
             given["labels"] = given["input_ids"]
-        return model(**given).loss
+        found = model(**given).loss
+    if found is None:
+        raise InputError(f"{wanted}: it has other labels, give them as safetensors")
+    return found
 
 
 def mean_loss(model: torch.nn.Module, batches: Sequence[Batch]) -> float:
@@ -80,6 +94,7 @@ def read_batches(
     wanted = n_batches * batch_size
     is_masked = str(config.get("architectures")).endswith("ForMaskedLM']")
     try:
+        check_plain(text, config)
         if text.suffix == ".safetensors":
             samples = load_file(text)
         else:
@@ -107,6 +122,22 @@ def read_batches(
         {name: values[start : start + batch_size].to(device) for name, values in samples.items()}
         for start in range(0, wanted, batch_size)
     ]
+
+
+def check_plain(text: Path, config: Mapping[str, Any]) -> None:
+    """Raise `InputError` where a file is a table or a JSON list, or the model wants two texts.
+
+    Their brackets and commas would be measured as text, and an encoder and decoder on copying.
+    """
+    with text.open("rb") as opened:
+        begun = opened.read(4096).lstrip()
+    is_list = re.match(rb"\[\s*[\[{\"]", begun)
+    if text.suffix.lower() in TABLES or begun.startswith(b"PAR1") or is_list:
+        wanted = "wanted a text, JSON lines, or safetensors"
+        raise InputError(f"{text}: {wanted}, got a table or a JSON list: write a line for each row")
+    if config.get("is_encoder_decoder") and text.suffix != ".safetensors":
+        wanted = "wanted safetensors with input_ids and labels, for a model of encoder and decoder"
+        raise InputError(f"{text}: {wanted}, got one text")
 
 
 def windows(
@@ -201,7 +232,7 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a tokenizer stands beside a checkpoint."""
-    return any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+    return any((folder / name).is_file() for name in TOKENIZERS)
 
 
 def open_tokenizer(folder: Path) -> Any:

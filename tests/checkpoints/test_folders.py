@@ -194,3 +194,29 @@ def test_an_adapter_takes_its_rank_times_rows_and_columns_and_what_it_carries_wh
     tensors = {name: Entry(Path("model"), shape, "F32") for name, shape in shapes.items()}
     base = Checkpoint(Path("base"), {"vocab_size": 6}, tensors)
     assert adapter_disk(base, [1, 2], whole=whole, equal=equal) == 4 * n_numbers
+
+
+def test_a_single_file_is_read_before_an_index_as_the_library_reads_it(kept, tmp_path):
+    folder = shutil.copytree(kept / "base", tmp_path / "both")
+    shutil.copy(kept / WHOLE, folder / "model.safetensors")
+    files = {entry.file.name for entry in open_checkpoint(folder).tensors.values()}
+    assert files == {"model.safetensors"}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])
+def test_masks_of_positions_are_no_quantised_weights(kept, tmp_path, dtype):
+    folder = shutil.copytree(kept / "tuned", tmp_path / "masked")
+    tensors = load_file(folder / "model.safetensors")
+    mask = torch.ones(1, 1, 4, 4).tril().to(dtype)
+    save_file({**tensors, "h.0.attn.bias": mask}, folder / "model.safetensors")
+    assert "h.0.attn.bias" in open_checkpoint(folder).tensors
+
+
+def test_what_a_trainer_keeps_beside_weights_is_no_pickle_of_them(kept, tmp_path):
+    folder = tmp_path / "state"
+    folder.mkdir()
+    shutil.copy(kept / "tuned/config.json", folder)
+    for name in ("rng_state_0.pth", "scheduler.pt", "optimizer.pt", "training_args.bin"):
+        (folder / name).write_bytes(b"x")
+    with pytest.raises(InputError, match=r"wanted model.safetensors or .*, got \['config.json'"):
+        open_checkpoint(folder)

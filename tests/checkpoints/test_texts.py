@@ -1,5 +1,7 @@
 """Texts and files as batches of samples."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -82,3 +84,34 @@ def test_a_file_that_is_no_safetensors_is_refused(text):
     file = text.rename(text.with_suffix(".safetensors"))
     with pytest.raises(InputError, match="wanted a safetensors file"):
         read_batches(file.parent, BYTES, file, 10, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "config", "message"),
+    [
+        ("a.csv", b"text,label\na,1\n", {}, "got a table or a JSON list"),
+        ("a.json", b"{}", {}, "got a table or a JSON list"),
+        ("a.txt", b' [\n {"text": "a"}]', {}, "got a table or a JSON list"),
+        ("a.bin", b"PAR1rest", {}, "got a table or a JSON list"),
+        ("a.txt", b"plain", {"is_encoder_decoder": True}, "encoder and decoder, got one text"),
+    ],
+)
+def test_a_table_or_one_text_for_two_is_refused_by_name(tmp_path, name, words, config, message):
+    (tmp_path / name).write_bytes(words)
+    with pytest.raises(InputError, match=message):
+        read_batches(tmp_path, BYTES | config, tmp_path / name, 2, 1, 1)
+
+
+def test_a_text_that_begins_with_a_bracket_is_a_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"[Chapter one] It was night.")
+    [batch] = read_batches(tmp_path, BYTES, tmp_path / "a.txt", 8, 1, 1)
+    assert bytes(batch["input_ids"][0].tolist()) == b"[Chapter"
+
+
+def test_a_model_that_gives_no_loss_for_these_labels_says_so():
+    class Silent(torch.nn.Module):
+        def forward(self, **_):
+            return SimpleNamespace(loss=None)
+
+    with pytest.raises(InputError, match=r"samples of which Silent has a loss.*other labels"):
+        texts.loss(Silent(), {"input_ids": torch.zeros(1, 2).long()})
