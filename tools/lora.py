@@ -35,9 +35,10 @@ from lib.checkpoints.folders import (
     open_checkpoint,
 )
 from lib.checkpoints.gains import check_text
+from lib.checkpoints.library import unloaded
 from lib.checkpoints.linear_modules import linear_modules
 from lib.checkpoints.memory import check_plan_memory
-from lib.checkpoints.models import check_architecture, check_shapes, unloaded
+from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import read_batches
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
@@ -120,7 +121,8 @@ def checked(
     if plannable:
         own = [one for one in checkpoints if not isinstance(one, AdapterCheckpoint)]
         n_parameters = max(map(check_shapes, own))
-        if not linear_modules(unloaded(snapshots[-1].checkpoint)):
+        ended = snapshots[-1].checkpoint
+        if not linear_modules(unloaded(ended.model_folder, ended.config)):
             plannable = False
             none = "no linear layer that peft could adapt: spectra only, no plan and no adapter"
             print(f"{tuned}: {none}", file=sys.stderr)

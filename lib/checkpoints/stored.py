@@ -29,12 +29,15 @@ FACTORS = (  # of a linear layer, and of an embedding, whose A is rank × words
 )
 
 
-def load_tensor(place: Path, name: str) -> Any:
+def load_tensor(place: Path, name: str, *, by_columns: bool = False) -> Any:
     """A tensor of a safetensors file; of an adapter's folder, what it adds where that is a product.
 
-    Raises `InputError` where it holds NaN or infinity.
+    A product is transposed where its weight is stored `by_columns`, as in × out. Raises
+    `InputError` where it holds NaN or infinity.
     """
-    return load_stored(place, name) if place.is_dir() else read_tensor(place, name)
+    if place.is_dir():
+        return load_stored(place, name, by_columns=by_columns)
+    return read_tensor(place, name)
 
 
 def read_tensor(file: Path, name: str) -> Any:
@@ -64,7 +67,12 @@ def stored_names(place: Path) -> list[str]:
     """The tensors of a safetensors file, or those of its model that an adapter changes."""
     if place.is_dir():
         return sorted({*whole_names(place), *factor_names(place)})
-    return list(read_header(place))
+    return list(_names(place, *_version(place)))
+
+
+@lru_cache(maxsize=OPENED)
+def _names(file: Path, *_version: int) -> tuple[str, ...]:
+    return tuple(read_header(file))
 
 
 def whole_names(folder: Path) -> dict[str, str]:
@@ -97,11 +105,11 @@ def _adapter_names(
     return whole, found
 
 
-def load_stored(folder: Path, name: str) -> Any:
+def load_stored(folder: Path, name: str, *, by_columns: bool = False) -> Any:
     """What an adapter has of a parameter: the whole of it, or the product that it adds.
 
     The product has the shape of the weight as a linear layer stores it (out × in), or that of an
-    embedding (words × out); with `fan_in_fan_out` that of in × out.
+    embedding (words × out); `by_columns` that of in × out.
     """
     file = folder / WEIGHTS
     whole = whole_names(folder).get(name)
@@ -111,7 +119,7 @@ def load_stored(folder: Path, name: str) -> Any:
     config = json.loads((folder / CONFIG).read_bytes())
     A, B = (read_tensor(file, one).double() for one in factors)
     B = scale(config, name.removesuffix(".weight")) * B
-    transposed = factors[0].endswith(FACTORS[1][0]) or bool(config.get("fan_in_fan_out"))
+    transposed = factors[0].endswith(FACTORS[1][0]) or by_columns
     product = Product(A.mT, B.mT) if transposed else Product(B, A)
     return product.added_to(read_tensor(file, whole)) if whole else product
 
