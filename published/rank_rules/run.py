@@ -95,6 +95,11 @@ SPLIT = {  # such a share, and whether it is that of mixtures of experts or of a
     "lost_on_base_others_gentle": ("lost_on_base_attributed_gentle", False),
     "lost_on_base_others_large": ("lost_on_base_attributed_large", False),
 }
+ERRORS = {  # how far the attributed losses are from summing to the drop of the loss
+    "attribution_error_gentle": "gentle",
+    "attribution_error_large": "large",
+    "attribution_error_scratch": "scratch",
+}
 KEPT = ["kind", "budget", "rule", "shuffle", "parameters", "share_lost"]
 KEPT += ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]
 
@@ -344,9 +349,10 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
     """What claims judge, by architecture and base.
 
     The shares lost of one rule minus those of another, as means over budgets; the shares themselves
-    at one budget, with all else as tuned and on the base; how far the chosen adapter is above the
-    uniform one, in units of the noise; what a trained adapter has beside the one that is cut and
-    beside the full fine-tune, in nats; and the shares of the gain that these two adapters keep.
+    at one budget, with all else as tuned and on the base; by what share of the drop the attributed
+    losses miss it; how far the chosen adapter is above the uniform one, in units of the noise; what
+    a trained adapter has beside the one that is cut and beside the full fine-tune, in nats; and the
+    shares of the gain that these two adapters keep.
     """
     by = ["kind", "architecture", "base"]
     rules = tables["rules"]
@@ -366,6 +372,10 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
     for name, (whole, of_mixtures) in SPLIT.items():
         is_mixture = found[whole].index.get_level_values("architecture").isin(MIXTURES)
         found[name] = found[whole][is_mixture == of_mixtures]
+    gains = tables["gains"].set_index(by).sort_index()
+    error = (gains["attributed"] / gains["drop"] - 1).abs()
+    for name, kind in ERRORS.items():
+        found[name] = error.xs(kind, level="kind")
     chosen = plain[plain["chosen"]]
     attributed = plain[plain["rule"] == "attributed"]
     found["chosen_above_uniform"] = most_above(chosen)
