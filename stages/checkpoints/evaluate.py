@@ -55,7 +55,7 @@ def stacked(models: list[Path], name: str, known_by: str) -> pd.DataFrame:
 
 
 def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
-    """Of the products of heads: stable ranks of their updates, from the first step on, by text."""
+    """The stable ranks of the updates of the products of heads, from the first step on, by text."""
     found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0) & (spectra["step"] > 0)]
     found = found.rename(columns={"run": "text"}).sort_values("text", kind="stable")
     return found[["model", *HEADS.split(), "text"]]
@@ -67,7 +67,7 @@ def by_case(values: pd.Series) -> pd.Series:
 
 
 def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model, run and budget: the share of the gain that one rule loses less that of another."""
+    """The share of the gain that one rule loses minus that of another, in each cell."""
     lost = plans[plans["shuffle"] == 0].pivot_table(
         index=CELL, columns="rule", values="share_lost", observed=True
     )
@@ -131,7 +131,7 @@ def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict
 
 
 def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model: final mean stable rank of heads' updates, of the shuffled text over the text."""
+    """The final mean stable rank of heads' updates, under the shuffled text over the text."""
     final = heads[(heads["step"] == heads["step"].max()) & (heads["offset"] == 0)]
     means = final.groupby(["module", "text", "model"])["stable_rank"].mean()
     return {
