@@ -13,11 +13,11 @@ from lib.files.params import load_yaml, parse
 from lib.files.tables import read_json
 from lib.pages.claims import turned
 from lib.pages.html import picture, write_page
+from lib.pages.judging import STOOD, on_unseen_seeds
 from lib.work.cells import spread_cells
 from lib.work.command import OutFile, run
 
 CLAIM = {"family", "item", "statement", "bar", "figure", "command", "holds", "n"}
-UNSEEN = ("claims", "items", "provenance")
 ITEM = {"family", "title", "answer", "claims"}
 
 
@@ -47,7 +47,7 @@ class Paper:
 def main(
     claims: Path, items: Path, published: Path, template: Path, page: OutFile, families: list[Path]
 ) -> None:
-    """PUBLISHED: the folder of published runs, with `unseen`, the answers on other seeds.
+    """PUBLISHED: the folder of published runs, with `unseen.json`, what turned on other seeds.
 
     FAMILIES: for each family its captions (YAML), in its folder, then folders of its figures.
     """
@@ -72,12 +72,15 @@ def main(
         path: {"name": f"p{number}", **part["picture"].iloc[0]}
         for number, (path, part) in enumerate(zip(shown, parts, strict=True))
     }
+    runs = published / "unseen.json"
     write_page(
         template,
         page,
         claims=judged,
         items=answered,
-        unseen={name: read_json(published / "unseen" / f"{name}.json") for name in UNSEEN},
+        stood=STOOD,
+        on_unseen_seeds=on_unseen_seeds,
+        runs_on_unseen_seeds=read_json(runs) if runs.exists() else [],
         papers=papers,
         sections=sections,
         figures=figures,

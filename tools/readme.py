@@ -19,6 +19,7 @@ from lib.files.params import load_yaml
 from lib.files.tables import read_json, read_table
 from lib.gradual_rank.figures.optimizers import name_of
 from lib.pages.claims import VERDICTS
+from lib.pages.judging import STOOD, on_unseen_seeds
 
 ROOT = Path(__file__).parents[1]
 CHANGES = {
@@ -33,17 +34,20 @@ FIGURE = re.compile(
 )
 PAGE = """# Items and claims
 
-Every item of `stages/FAMILY/claims.yaml` with its answer and its claims, made by `make readme`.
+Every item of `stages/FAMILY/claims.yaml`, made by `make readme`: what a paper says or what we ask,
+the answer, what was found, and the claims behind it.
 
-The first claim of an item decides: where it does not hold, the answer is *not reproduced*, or
-*contradicted* where the measurement says the opposite. Limits, and other claims that
-do not hold, are said with it. Questions of ours have a yes or a no; claims of ours in an item of a
-paper say so. What fails is a *finding*, a *limit* (holds in part) or a *bar missed* (by
-little).
+An answer has three marks. *Size*: whether we ran the paper's size or a smaller one. *Unseen seeds*:
+whether runs on seeds that set no bar give the same answer; where one does not, the answer is
+*fragile*. *Bar*: whether it is the paper's or a theorem's, was set before the first run, or after
+it. A bar that was set after a run confirms nothing about that run. Every bar stood before the runs
+on unseen seeds, so these are the confirmation.
 
 A number is the median with its 95 % interval, or the mean with Student's where the bar is of the
-mean ([statistics.md](statistics.md)). In limits brackets hold the least and the largest value. Of
-several cases that nearest to its bar is shown.
+mean; below six seeds it is the range. If a claim has several cases, we show the one closest to its
+bar, and in how many of them the null is beaten. A claim that does not hold is a *finding* (it is
+wrong, and we say why), a *limit* (it holds in part) or a *bar missed* (by little).
+[statistics.md](statistics.md) says what all of this is worth.
 
 """
 UNSURE = ("not reproduced", "contradicted", "no")
@@ -54,29 +58,45 @@ def page(items: Named, claims: Named) -> str:
     """All items and claims as Markdown, a section for each family."""
     families = dict.fromkeys(item["family"] for item in items.values())
     sections = [
-        section(name, [one for one in items.values() if one["family"] == name], claims)
+        section(name, {key: one for key, one in items.items() if one["family"] == name}, claims)
         for name in families
     ]
     return PAGE + "\n\n".join(sections) + "\n"
 
 
-def section(family: str, items: list[dict[str, Any]], claims: Named) -> str:
-    """The items of one family, each with its claims."""
-    lines = [f"## {family}: {counted(items)}"]
-    for item in items:
+def section(family: str, items: Named, claims: Named) -> str:
+    """The items of one family, each with its claims, behind a table of their answers."""
+    lines = [f"## {family}: {counted(items)}", ""]
+    lines += ["| item | answer | size | unseen seeds | bar |", "|-|-|-|-|-|"]
+    lines += [as_row(marked(name, item)) for name, item in items.items()]
+    for name, item in items.items():
         said = item.get("says") or item.get("asks")
-        lines += ["", f"**{item['title']}**: *{item['answer']}*. {said}"]
-        if "limits" in item:
-            lines[-1] += f" Limits: {item['limits']}"
+        lines += ["", f'### <a id="{name}"></a>{item["title"]}', ""]
+        lines += [f"*{item['answer'].capitalize()}.* {said}"]
+        lines += ["", f"**Found.** {item['found']}"] if "found" in item else []
+        lines += ["", f"**Limits.** {item['limits']}"] if "limits" in item else []
+        lines += ["", f"**Scope.** {item['scope']}"] if "scope" in item else []
         if item["claims"]:
-            lines += ["", "| claim | number | null | bar | |", "|-|-|-|-|-|"]
+            lines += ["", "| claim | number | null | bar | unseen seeds | |", "|-|-|-|-|-|-|"]
             lines += [row(item, claims[name]) for name in item["claims"]]
     return "\n".join(lines)
 
 
-def counted(items: list[dict[str, Any]]) -> str:
+def marked(name: str, item: dict[str, Any]) -> list[str]:
+    """The cells of an item in the table of its family: its answer and the three marks."""
+    tested = item["claims"]
+    return [
+        f"[{item['title']}](#{name})",
+        item["answer"],
+        item.get("size", "") if tested else "",
+        on_unseen_seeds(item) if tested else "",
+        item.get("stood", ""),
+    ]
+
+
+def counted(items: Named) -> str:
     """How many items have which answer."""
-    answers = Counter(item["answer"] for item in items)
+    answers = Counter(item["answer"] for item in items.values())
     return ", ".join(f"{n} {answer}" for answer, n in answers.items())
 
 
@@ -84,8 +104,15 @@ def row(item: dict[str, Any], claim: dict[str, Any]) -> str:
     """A claim as a row of a table; one of ours says so among the paper's."""
     verdict = VERDICTS[claim["holds"]] if claim["holds"] is not False else claim["outcome"]
     own = " (ours)" if "says" in item and claim["kind"] == "ours" else ""
-    cells = [claim["statement"] + own, value(claim), null(claim), claim["bar"]]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + f" | {verdict} |"
+    own += " (a check: it could not fail)" if claim.get("check") else ""
+    stood = f"{claim['bar']}, {STOOD[claim['stood']]}"
+    cells = [claim["statement"] + own, value(claim), null(claim), stood, on_unseen_seeds(claim)]
+    return as_row([*cells, verdict])
+
+
+def as_row(cells: list[str]) -> str:
+    """The cells as a row of a table in Markdown."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def value(claim: dict[str, Any]) -> str:
@@ -103,27 +130,58 @@ def value(claim: dict[str, Any]) -> str:
 
 
 def null(claim: dict[str, Any]) -> str:
-    """The null of a claim, and whether the claim beats it."""
+    """The null of a claim, beside the number that is shown, and in how many cases it is beaten."""
     beside = claim.get("null")
     if not beside or beside["value"] is None:
         return "–"
-    beats = {True: ", beaten", False: ", not beaten", None: ""}[beside["beats"]]
+    counts = claim.get("nulls")
+    beats = f"; beaten in {counts['beaten']} of {counts['cases']}" if counts else ""
     return f"{beside['value']:.3g}: {beside['what']}{beats}"
 
 
 def results(items: Named) -> str:
-    """What README says of the items that have a headline, each with its figure."""
-    shown = [item for item in items.values() if "headline" in item]
-    return "\n".join(f"- {item['headline']} [figure]({item['figure']})" for item in shown)
+    """What README says of the items that have a headline, each with its marks and its links."""
+    return "\n".join(
+        f"- {item['headline']} [Figure]({item['figure']}), [claims]({linked(name)}). "
+        f"*{marks(item)}*"
+        for name, item in items.items()
+        if "headline" in item
+    )
 
 
 def unsure(items: Named) -> str:
-    """What does not hold, as a list."""
-    shown = [item for item in items.values() if item["answer"] in UNSURE]
+    """What does not hold, as a list: what was claimed or asked, and what was found."""
     return "\n".join(
-        f"- {item.get('says') or item.get('asks')} *{item['answer'].capitalize()}.*"
-        for item in shown
+        f"- {item.get('says') or item.get('asks')} *{item['answer'].capitalize()}.* "
+        f"{item['found']} [More]({linked(name)})"
+        for name, item in items.items()
+        if item["answer"] in UNSURE
     )
+
+
+def fragile(items: Named) -> str:
+    """The items whose answer is another on unseen seeds, as a list."""
+    found = [
+        f"- [{item['title']}]({linked(name)}): *{item['answer']}* here, with {item['number']}; "
+        + "; ".join(
+            f"*{one['answer']}* on seeds +{seeds}, with {one.get('number', 'no number')}"
+            for seeds, one in item["unseen"].items()
+        )
+        for name, item in items.items()
+        if item.get("fragile")
+    ]
+    return "\n".join(found or ["No answer turned."])
+
+
+def marks(item: dict[str, Any]) -> str:
+    """The three marks of an answer in a few words."""
+    size = item.get("size", "ours")
+    return f"Size: {size}. Unseen seeds: {on_unseen_seeds(item)}. Bar: {item['stood']}."
+
+
+def linked(name: str) -> str:
+    """Where README finds an item."""
+    return f"docs/claims.md#{name}"
 
 
 def changes(table: pd.DataFrame) -> str:
@@ -185,7 +243,11 @@ def main() -> None:
     items = read_json(ROOT / "metrics" / "items.json")
     (ROOT / "docs" / "claims.md").write_text(page(items, claims), encoding="utf-8")
     parts = {
-        "README.md": {"results": results(items), "what does not hold": unsure(items)},
+        "README.md": {
+            "results": results(items),
+            "what does not hold": unsure(items),
+            "what is fragile": fragile(items),
+        },
         "docs/optimisers.md": conserved(ROOT / "metrics/gradual_rank/optimizers/tables"),
     }
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):

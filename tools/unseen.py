@@ -1,13 +1,16 @@
-"""Every claim on seeds that set no bar: `make unseen SEEDS=9000`.
+"""Every claim on seeds that set no bar: `make unseen SEEDS=90000`.
 
 The last commit is cloned, every seed is made larger by SEEDS (`seeds_from` in params.yaml), and all
 families run there, which takes as long as a cold run. The answers and verdicts that turned are
-printed with both numbers, and published/unseen keeps all of them, whatever they say, with the
-offsets that were ever used. A second call goes on with what the first has finished.
+printed with both numbers, and published/unseen/SEEDS keeps all of them, whatever they say; the
+answers of the next `make repro` are marked by them. A second call goes on with what the first has
+finished. Runs of another commit are dropped, as they judged other claims; published/unseen.json
+says what turned in every run that there ever was.
 """
 
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -19,14 +22,16 @@ from typing import Any
 from lib.files.files import InputError
 from lib.files.tables import read_json, write_json
 from lib.pages.claims import VERDICTS
+from lib.pages.judging import DECIDES
 from lib.work.command import run
 from tools.git import said
 from tools.publish import DETERMINES, PACKAGES
 
 PUBLISHED = Path("published/unseen")
+RUNS = PUBLISHED.with_suffix(".json")
 
 
-def main(seeds: int = 9000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
+def main(seeds: int = 90000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
     """Clone into the folder, run on seeds that are larger by `seeds`, compare, publish."""
     if seeds < 1:
         raise InputError(f"SEEDS: wanted a number above zero, got {seeds}")
@@ -43,10 +48,10 @@ def main(seeds: int = 9000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
     if subprocess.run(command, cwd=clone, check=False).returncode:
         raise InputError(f"{clone}: wanted all families run, got an error; see above")
     hours = (time.monotonic() - begun) / 3600
-    publish(clone / "metrics", commit, seeds, hours)
     names = ("items", "claims")
     before = {name: read_json(Path(f"metrics/{name}.json")) for name in names}
     after = {name: read_json(clone / f"metrics/{name}.json") for name in names}
+    publish(before, after, commit, seeds, hours)
     print(*table(before, after), sep="\n")
 
 
@@ -56,22 +61,34 @@ def shift(params: Path, seeds: int) -> None:
     params.write_text(re.sub(r"(?m)^seeds_from: .*$", f"seeds_from: {seeds}", text))
 
 
-def publish(metrics: Path, commit: str, seeds: int, hours: float) -> None:
-    """Keep the answers and verdicts, and where they come from."""
-    file = PUBLISHED / "provenance.json"
-    offsets = read_json(file)["offsets"] if file.exists() else []
-    for name in ("items", "claims"):
-        write_json(short(read_json(metrics / f"{name}.json")), PUBLISHED / f"{name}.json")
+def publish(
+    before: dict[str, Any], after: dict[str, Any], commit: str, seeds: int, hours: float
+) -> None:
+    """Keep the answers and verdicts, where they come from, and how many turned."""
+    for folder in PUBLISHED.glob("*/"):
+        if read_json(folder / "provenance.json")["commit"] != commit:
+            shutil.rmtree(folder)
+    folder = PUBLISHED / str(seeds)
+    for name, named in after.items():
+        write_json(short(named), folder / f"{name}.json")
     note = {
         "seeds_from": seeds,
-        "offsets": list(dict.fromkeys([*offsets, seeds])),
         "commit": commit,
         "command": f"make unseen SEEDS={seeds}",
         "device": platform.processor() or platform.machine(),
         "wall_hours": hours,
         "versions": {name: version(name) for name in PACKAGES},
     }
-    write_json(note, file)
+    write_json(note, folder / "provenance.json")
+    runs = read_json(RUNS) if RUNS.exists() else []
+    run_now = {
+        "seeds_from": seeds,
+        "commit": commit,
+        "turned": {kind: turned(kind, before, after) for kind in DECIDES},
+        "judged": {kind: len(named) for kind, named in before.items()},
+    }
+    kept = [one for one in runs if (one["seeds_from"], one["commit"]) != (seeds, commit)]
+    write_json([*kept, run_now], RUNS)
 
 
 def short(named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -80,24 +97,33 @@ def short(named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: {key: one[key] for key in kept if key in one} for name, one in named.items()}
 
 
+def turned(kind: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The names of the items or claims whose answer or verdict is another."""
+    return [
+        name
+        for name, one in before[kind].items()
+        if name in after[kind] and after[kind][name][DECIDES[kind]] != one[DECIDES[kind]]
+    ]
+
+
 def table(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     """How many answers and verdicts turned, and a line for each."""
-    items = [
-        f"  {name}: {item['answer']} ({item.get('number', '–')}), "
-        f"unseen: {after['items'][name]['answer']} ({after['items'][name].get('number', '–')})"
-        for name, item in before["items"].items()
-        if name in after["items"] and after["items"][name]["answer"] != item["answer"]
-    ]
-    claims = [
-        f"  {name}: {VERDICTS[claim['holds']]} ({claim.get('value')}), "
-        f"unseen: {VERDICTS[after['claims'][name]['holds']]} ({after['claims'][name].get('value')})"
-        for name, claim in before["claims"].items()
-        if name in after["claims"] and after["claims"][name]["holds"] != claim["holds"]
-    ]
+    items = turned("items", before, after)
     yield f"{len(items)} of {len(before['items'])} answers turned"
-    yield from items
+    for name in items:
+        was, now = (
+            f"{one['answer']} ({one.get('number', '–')})"
+            for one in (before["items"][name], after["items"][name])
+        )
+        yield f"  {name}: {was}, unseen: {now}"
+    claims = turned("claims", before, after)
     yield f"{len(claims)} of {len(before['claims'])} verdicts turned"
-    yield from claims
+    for name in claims:
+        was, now = (
+            f"{VERDICTS[one['holds']]} ({one.get('value')})"
+            for one in (before["claims"][name], after["claims"][name])
+        )
+        yield f"  {name}: {was}, unseen: {now}"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 
 from lib.files.files import InputError
 from lib.files.params import Interval
-from lib.pages.claims import Claim, Item
+from lib.pages.claims import VERDICTS, Claim, Item
 from lib.pages.statistics import interval, middle
 
 Values = Mapping[str, Any]  # a measure at a scale: `cases`, the name of each, and `values`
@@ -23,6 +23,7 @@ Judged = Mapping[str, Any]  # a claim or a case with its numbers and its verdict
 OF_PAPER = ("reproduced", "reproduced in part", "not reproduced")
 OF_OURS = ("yes", "in part", "no")
 NOT_TESTED = "not tested"
+DECIDES = {"items": "answer", "claims": "holds"}  # what turns, or not, on other seeds
 STOOD = {
     "paper": "from the paper or a theorem",
     "before": "set before the first run",
@@ -140,7 +141,7 @@ def unseen_mark(kind: str, name: str, judged: Judged, runs: Mapping[str, Any]) -
     The `kind` is "items" or "claims", and `runs` have both by name. What turned in any run is
     fragile. Nothing where no run has it.
     """
-    decides = {"items": "answer", "claims": "holds"}[kind]
+    decides = DECIDES[kind]
     kept = (decides, "value", "number")
     found = {
         seeds: {key: run[kind][name][key] for key in kept if key in run[kind][name]}
@@ -151,6 +152,22 @@ def unseen_mark(kind: str, name: str, judged: Judged, runs: Mapping[str, Any]) -
         return {}
     turned = any(one[decides] != judged[decides] for one in found.values())
     return {"unseen": found, "fragile": turned}
+
+
+def on_unseen_seeds(judged: Judged) -> str:
+    """What is said of a claim or an item on seeds that set no bar, with the number of each run."""
+    if not judged.get("repeated"):
+        return "not repeated: a published run"
+    if "unseen" not in judged:
+        return "not run"
+    numbers = [f"+{seeds}: {_in_run(one)}" for seeds, one in judged["unseen"].items()]
+    return f"{'fragile' if judged['fragile'] else 'the same'} (seeds {'; '.join(numbers)})"
+
+
+def _in_run(one: Judged) -> str:
+    decided = one["answer"] if "answer" in one else VERDICTS[one["holds"]]
+    value = one["number"] if "number" in one else short(one.get("value"))
+    return f"{decided}, {value}"
 
 
 def number(judged: Judged) -> str:

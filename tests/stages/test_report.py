@@ -65,11 +65,15 @@ ITEMS = {
         "family": "toy",
         "title": "A theorem & <more>",
         "says": "It is <so>.",
-        "answer": "reproduced with limits",
+        "answer": "reproduced in part",
+        "size": "d < 8",
+        "found": "The first & <claim>.",
+        "scope": "So <far>.",
         "limits": "Only <here>.",
-        "number": "1.23 (1 to 2; n = 2)",
-        "null": "9 (chance)",
-        "measured": "The first & <claim>.",
+        "stood": "set before the first run",
+        "repeated": True,
+        "fragile": True,
+        "unseen": {"70": {"answer": "not reproduced", "number": "7"}},
         "figure": FIGURES[0],
         "claims": ["one", "two", "three"],
     },
@@ -78,6 +82,7 @@ ITEMS = {
         "title": "A question",
         "asks": "Is it?",
         "answer": "yes",
+        "repeated": False,
         "figure": FIGURES[3],
         "claims": ["far"],
     },
@@ -100,11 +105,11 @@ PROVENANCE = {"device": "a <GPU>", "wall_hours": 0.123, "commit": "0123456789abc
 PROVENANCE |= {"command": "dvc 'x'", "versions": {"torch": "2"}, "params": {"rate": 0.5}}
 
 
-UNSEEN = {
-    "claims": {"one": {"holds": False, "value": 7.0}},
-    "items": {"toy.t": {"answer": "not reproduced", "number": "7"}, "toy.q": {"answer": "yes"}},
-    "provenance": {"seeds_from": 9000, "commit": "abcdef0123456", "offsets": [70, 9000]},
-}
+CLAIMS["one"] |= {"nulls": {"beaten": 1, "cases": 2}}
+CLAIMS["one"] |= {"unseen": {"70": {"holds": False, "value": 7.0}}}
+TURNED = {"items": ["toy.t"], "claims": ["one"]}
+UNSEEN = [{"seeds_from": 70, "commit": "abcdef0123456", "turned": TURNED}]
+UNSEEN[0]["judged"] = {"items": 3, "claims": 4}
 
 
 @pytest.fixture
@@ -122,9 +127,7 @@ def report(stage, tmp_path):
         (tmp_path / "items.json").write_text(json.dumps(items))
         root = Path(__file__).parents[2]
         given = [Path("toy/captions.yaml"), Path("plots/toy/figures")]
-        for name, said in UNSEEN.items():
-            (tmp_path / "published/unseen").mkdir(exist_ok=True)
-            (tmp_path / "published/unseen" / f"{name}.json").write_text(json.dumps(said))
+        (tmp_path / "published/unseen.json").write_text(json.dumps(UNSEEN))
         template = root / "stages" / "report.html"
         judged = (Path("claims.json"), Path("items.json"), Path("published"))
         stage("report", {}, *judged, template, Path("r.html"), given)
@@ -147,16 +150,23 @@ def items_of(text):
     return {name: (summary, opened) for name, summary, opened in found}
 
 
-def test_every_item_says_its_answer_its_number_and_its_null(report):
+def test_every_item_says_its_answer_what_was_found_and_its_marks(report):
     found = {name: plain(summary) for name, (summary, _) in items_of(report()).items()}
+    marks = "Size: d < 8. Unseen seeds: fragile (seeds +70: not reproduced, 7). "
     assert found == {
-        "toy.t": "A theorem & <more> reproduced with limits It is <so>. "
-        "1.23 (1 to 2; n = 2) null: 9 (chance) The first & <claim>. Only <here>. "
-        "On seeds that set no bar: "
-        "not reproduced 7",
-        "toy.q": "A question yes Is it?",
+        "toy.t": "A theorem & <more> reproduced in part fragile It is <so>. The first & <claim>. "
+        f"Limits. Only <here>. {marks}Bar: set before the first run.",
+        "toy.q": "A question yes Is it? Unseen seeds: not repeated: a published run.",
         "toy.u": "Untested not tested So.",
     }
+
+
+def test_a_board_has_every_answer_before_the_items(report):
+    boards = plain(report().partition('<details class="item"')[0].partition("the answers")[2])
+    assert (
+        "reproduced in part fragile A theorem & <more> The first & <claim>. Size: d < 8" in boards
+    )
+    assert "not tested Untested" in boards
 
 
 def test_every_claim_stands_once_in_its_item_with_its_verdict(report):
@@ -172,10 +182,12 @@ def test_every_claim_stands_once_in_its_item_with_its_verdict(report):
         "toy.u": [],
     }
     one, two, three = (plain(row) for _, row in rows["toy.t"])
-    said = "holds unseen: does not hold 7 t & <plots/toy/figures/a.svg> the paper says so; every"
+    said = "holds seeds +70: does not hold 7 t & <plots/toy/figures/a.svg> the paper says so; every"
     assert one.startswith(said)
+    assert "every in [1, 2), set before the first run" in one
     assert "1.23 (1 to 2; n = 2)" in one
-    assert one.endswith("9 chance & <co>; beaten: difference -7.7 (-8 to -7)")
+    null = "9 chance & <co>; beaten: difference -7.7 (-8 to -7) beaten in 1 of 2 cases"
+    assert one.endswith(null)
     assert "4: 1, 5: 1.47" in one
     assert two.startswith("does not hold limit")
     assert "it is <so>" in two
@@ -207,7 +219,7 @@ def test_a_figure_has_its_caption_and_a_published_run_its_origin(report):
     assert "Alone. plots/toy/figures/alone.svg" in text
     assert "long a <GPU>, 0.12 h, commit 0123456789 dvc 'x'" in text
     assert "Not drawn" not in text
-    assert "all larger by 9000 (commit abcdef0123 ; offsets that were ever used: 70, 9000)" in text
+    assert "70 abcdef0123 1 of 3: toy.t 1 of 4: one" in text
 
 
 def test_a_drawing_that_has_not_changed_is_not_drawn_again(report, monkeypatch):

@@ -9,8 +9,16 @@ b.one:
   family: b
   title: Theorem 1
   says: It is so.
-  answer: reproduced with limits
+  answer: reproduced in part
+  size: d = 8 (1000)
+  found: It is 2, where 1 to 3 were asked.
+  scope: Here.
   limits: In part.
+  number: '2'
+  stood: set before the first run
+  repeated: true
+  fragile: true
+  unseen: {'9': {answer: not reproduced, number: '5'}}
   figure: plots/b/1.svg
   headline: It is **2**.
   claims: [one, two]
@@ -19,6 +27,9 @@ a.two:
   title: Ours
   asks: Is it?
   answer: 'no'
+  found: It is 7.
+  stood: set after the first run
+  repeated: false
   figure: plots/a/2.svg
   claims: [three]
 a.three: {family: a, title: Later, asks: 'Is it?', answer: not tested, claims: []}
@@ -27,6 +38,10 @@ CLAIMS = yaml.safe_load("""
 one:
   statement: The rank | is two
   kind: paper
+  stood: before
+  repeated: true
+  fragile: true
+  unseen: {'9': {holds: false, value: 5.0}}
   bar: mean in [1, 3]
   value: 2.00004
   interval_95: [1.5, 2.5]
@@ -36,10 +51,14 @@ one:
   case: small
   scale: '1e-8'
   'null': {what: chance, value: 9.125, beats: true}
+  nulls: {beaten: 1, cases: 3}
   holds: true
 two:
   statement: It falls
   kind: ours
+  stood: after
+  check: true
+  repeated: true
   bar: every in (0, 1]
   value: 12345.6
   interval_95: [null, null]
@@ -52,28 +71,53 @@ two:
 three:
   statement: It was not run
   kind: ours
+  stood: paper
+  repeated: false
   bar: median in [0, 1]
   n: 0
   holds: null
 """)
-SECTIONS = r"""## b: 1 reproduced with limits
+SECTIONS = r"""## b: 1 reproduced in part
 
-**Theorem 1**: *reproduced with limits*. It is so. Limits: In part.
-
-| claim | number | null | bar | |
+| item | answer | size | unseen seeds | bar |
 |-|-|-|-|-|
-| The rank \| is two | 2 (1.5 to 2.5; n = 8), small, 1e-8 | 9.12: chance, beaten | mean in [1, 3] | holds |
-| It falls (ours) | 1.23e+04 (1 to –; n = 2) | 1: another | every in (0, 1] | finding |
+| [Theorem 1](#b.one) | reproduced in part | d = 8 (1000) | fragile (seeds +9: not reproduced, 5) | set before the first run |
+
+### <a id="b.one"></a>Theorem 1
+
+*Reproduced in part.* It is so.
+
+**Found.** It is 2, where 1 to 3 were asked.
+
+**Limits.** In part.
+
+**Scope.** Here.
+
+| claim | number | null | bar | unseen seeds | |
+|-|-|-|-|-|-|
+| The rank \| is two | 2 (1.5 to 2.5; n = 8), small, 1e-8 | 9.12: chance; beaten in 1 of 3 | mean in [1, 3], set before the first run | fragile (seeds +9: does not hold, 5) | holds |
+| It falls (ours) (a check: it could not fail) | 1.23e+04 (1 to –; n = 2) | 1: another | every in (0, 1], set after the first run | not run | finding |
 
 ## a: 1 no, 1 not tested
 
-**Ours**: *no*. Is it?
-
-| claim | number | null | bar | |
+| item | answer | size | unseen seeds | bar |
 |-|-|-|-|-|
-| It was not run | – | – | median in [0, 1] | not run |
+| [Ours](#a.two) | no |  | not repeated: a published run | set after the first run |
+| [Later](#a.three) | not tested |  |  |  |
 
-**Later**: *not tested*. Is it?
+### <a id="a.two"></a>Ours
+
+*No.* Is it?
+
+**Found.** It is 7.
+
+| claim | number | null | bar | unseen seeds | |
+|-|-|-|-|-|-|
+| It was not run | – | – | median in [0, 1], from the paper or a theorem | not repeated: a published run | not run |
+
+### <a id="a.three"></a>Later
+
+*Not tested.* Is it?
 """  # noqa: E501
 
 
@@ -81,12 +125,24 @@ def test_every_item_has_its_claims_with_numbers_and_verdicts():
     assert readme.page(ITEMS, CLAIMS) == readme.PAGE + SECTIONS
 
 
-def test_the_results_are_the_items_with_a_headline():
-    assert readme.results(ITEMS) == "- It is **2**. [figure](plots/b/1.svg)"
+def test_the_results_are_the_items_with_a_headline_and_their_marks():
+    assert readme.results(ITEMS) == (
+        "- It is **2**. [Figure](plots/b/1.svg), [claims](docs/claims.md#b.one). *Size: d = 8 "
+        "(1000). Unseen seeds: fragile (seeds +9: not reproduced, 5). Bar: set before the first "
+        "run.*"
+    )
 
 
-def test_what_does_not_hold_is_listed():
-    assert readme.unsure(ITEMS) == "- Is it? *No.*"
+def test_what_does_not_hold_is_listed_with_what_was_found():
+    assert readme.unsure(ITEMS) == "- Is it? *No.* It is 7. [More](docs/claims.md#a.two)"
+
+
+def test_what_turned_on_unseen_seeds_is_listed_with_both_numbers():
+    assert readme.fragile(ITEMS) == (
+        "- [Theorem 1](docs/claims.md#b.one): *reproduced in part* here, with 2; *not reproduced* "
+        "on seeds +9, with 5"
+    )
+    assert readme.fragile({"a.two": ITEMS["a.two"]}) == "No answer turned."
 
 
 def test_a_part_is_set_and_the_rest_stays():

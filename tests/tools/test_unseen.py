@@ -40,22 +40,29 @@ def test_every_answer_and_verdict_that_turned_is_a_line():
     ]
 
 
-def test_what_came_out_is_kept_with_all_offsets_that_were_used(tmp_path, monkeypatch):
+def test_what_came_out_is_kept_and_what_turned_in_every_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, said in AFTER.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(said))
-    for seeds in (70, 9000, 70):
-        unseen.publish(tmp_path, "abc", seeds, 0.25)
+    for commit, seeds in (("old", 50), ("abc", 70), ("abc", 9000), ("abc", 70)):
+        unseen.publish(BEFORE, AFTER, commit, seeds, 0.25)
     kept = tmp_path / "published" / "unseen"
-    assert json.loads((kept / "claims.json").read_text())["turned"] == {
+    assert sorted(folder.name for folder in kept.iterdir()) == ["70", "9000"]
+    assert json.loads((kept / "70/claims.json").read_text())["turned"] == {
         "holds": False,
         "value": 9.0,
     }
-    answers = json.loads((kept / "items.json").read_text())
+    answers = json.loads((kept / "70/items.json").read_text())
     assert answers == AFTER["items"]
-    note = json.loads((kept / "provenance.json").read_text())
-    assert (note["seeds_from"], note["offsets"], note["commit"]) == (70, [70, 9000], "abc")
+    note = json.loads((kept / "70/provenance.json").read_text())
+    assert (note["seeds_from"], note["commit"]) == (70, "abc")
     assert (note["command"], note["wall_hours"]) == ("make unseen SEEDS=70", 0.25)
+    runs = json.loads((tmp_path / "published" / "unseen.json").read_text())
+    assert [(run["seeds_from"], run["commit"]) for run in runs] == [
+        (50, "old"),
+        (9000, "abc"),
+        (70, "abc"),
+    ]
+    assert runs[0]["turned"] == {"items": ["a.turned"], "claims": ["turned", "lost"]}
+    assert runs[0]["judged"] == {"items": 3, "claims": 3}
 
 
 def test_one_line_of_params_says_from_where_seeds_count(tmp_path):
