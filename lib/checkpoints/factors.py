@@ -53,9 +53,9 @@ def read_factors(folder: Path) -> dict[str, Triplets]:
 
 
 def factors_disk(shapes: Iterable[Sequence[int]], leading: int, kept: int) -> int:
-    """About the bytes of the factors of a run: of matrices of these shapes, at most `kept` each.
+    """Roughly how many bytes the factors of a run take: at most `kept` triplets a matrix.
 
-    Of large matrices the `leading` triplets are known.
+    The matrices have these shapes; of a large one the `leading` triplets are known.
     """
     n_bytes = 0
     for shape in shapes:

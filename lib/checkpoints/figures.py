@@ -219,8 +219,8 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
 
 
 def trained_adapters(trained: pd.DataFrame) -> Figure:
-    """The loss of the base with a trained adapter, less that of the uniform rank's of the same
-    seed, by rule; a bar at the median.
+    """The loss of the base with a trained adapter minus that with the uniform rank and the same
+    seed, by rule, with a bar at the median.
     """
     rows = trained[trained["part"] == "measured"]
     keys = ["kind", "model", "seed"]
@@ -244,14 +244,14 @@ def trained_adapters(trained: pd.DataFrame) -> Figure:
             xlim=(least - room, most + room),
             ylim=(len(rules) - 0.5, -0.5),
             title=f"{model}, {kind}",
-            xlabel="loss less that of the uniform rank, nats",
+            xlabel="loss minus that of the uniform rank, nats",
         )
     return figure
 
 
 def rules_by_architecture(rules: pd.DataFrame) -> Figure:
-    """The share of the gain that a rule loses less that of one uniform rank, mean over budgets: a
-    point for each base, a bar at their median.
+    """The share of the gain that a rule loses minus that of one uniform rank, in the mean over
+    budgets, with a point for each base and a bar at their median.
     """
     by = ["kind", "architecture", "base", "budget"]
     plain = rules[rules["shuffle"] == 0]
@@ -265,7 +265,7 @@ def rules_by_architecture(rules: pd.DataFrame) -> Figure:
     for axes, (kind, part) in zip(panels, groups, strict=True):
         _points(axes, part, names, {rule: (rule, color) for rule, color in AGAINST.items()})
         axes.axvline(0, color=BLUE, lw=1)
-        axes.set(title=kind, xlabel="share lost less uniform's")
+        axes.set(title=kind, xlabel="share lost minus uniform's")
         axes.locator_params(axis="x", nbins=4)
     panels[0].set_yticks(range(len(names)), labels=names, parse_math=False)
     marks, labels = panels[0].get_legend_handles_labels()
@@ -345,8 +345,8 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
 def _points(
     axes: Axes, table: pd.DataFrame, names: Sequence[str], looks: Mapping[str, tuple[str, str]]
 ) -> None:
-    """A row for each architecture: of each column, with label and colour, its points on a line and
-    a bar at their median.
+    """A row for each architecture, with the points of each column on a line and a bar at their
+    median; each column has a label and a colour.
     """
     for i, (column, (label, color)) in enumerate(looks.items()):
         for place, name in enumerate(names):

@@ -198,7 +198,7 @@ def hub_name(base: Checkpoint) -> str:
 def adapter_disk(
     base: Checkpoint, budgets: Sequence[int], *, whole: bool, equal: bool = False
 ) -> int:
-    """About the bytes of the adapters of one fine-tune, one for each budget.
+    """Roughly how many bytes the adapters of one fine-tune take, one for each budget.
 
     What an adapter carries `whole` is counted as embeddings and all that is no matrix; a tied head
     as another. Where all ranks are made `equal`, an adapter is taken for three times as large.

@@ -91,7 +91,7 @@ def open_model(
 
 
 def linear_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]]:
-    """Of each linear module its tensor, and whether that is stored as in × out.
+    """The tensor of each linear module, and whether it is stored as in × out.
 
     Where names decide no weight is read; else the model is opened, and matched by content.
     """
