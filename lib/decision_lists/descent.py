@@ -138,7 +138,9 @@ def noisy_start(
 
     bound = plain
     for _ in range(ITERATIONS):
-        bound = at_its_loss(bound)
+        before, bound = bound, at_its_loss(bound)
+        if bound == before:  # and so would it be ever after
+            break
     residual = abs(at_its_loss(bound).scale / bound.scale - 1)
     return bound, residual, bound.scale * P + offset
 

@@ -28,7 +28,7 @@ Lists = tuple[tuple[int, ...], ...]
 KINDS = ("cyclic", "random", "shared heads")
 OWN = "own "  # begins lists that somebody wrote down
 LAWS = ("uniform", "dirichlet")
-NUMBERED_LAWS = ("zipf", "log-normal", "frequent heads")
+NUMBERED_LAWS = ("zipf", "log-normal", "frequent heads", "sparse", "topics")
 OWN_LAWS = ("frequencies", "sequences")
 
 
@@ -237,12 +237,40 @@ def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, "
     return weight / weight.sum()
 
 
+def sparse_law(
+    n_classes: int, share: float, generator: torch.Generator
+) -> Float[Tensor, " class"]:
+    """Probabilities of which a `share` is not zero: `dirichlet_law` on classes drawn at random.
+
+    At least one class is possible.
+    """
+    possible = torch.randperm(n_classes, generator=generator)[: max(1, round(share * n_classes))]
+    probability = torch.zeros(n_classes, dtype=torch.float64)
+    probability[possible] = dirichlet_law(len(possible), generator)
+    return probability
+
+
+def topics_law(
+    counts: Float[Tensor, "class token"], n_topics: int, generator: torch.Generator
+) -> Float[Tensor, " class"]:
+    """The mean of `n_topics` product laws, each with log-normal frequencies (sigma 1) of its own.
+
+    A sequence is of one topic, so that its tokens depend on each other.
+    """
+    topics = [
+        product_law(counts, log_normal_frequencies(counts.shape[1], 1.0, generator))
+        for _ in range(n_topics)
+    ]
+    return torch.stack(topics).mean(0)
+
+
 @dataclass(frozen=True)
 class Law:
     """A law over sequences.
 
-    `value` is Zipf's exponent, the sigma of log-normal frequencies, or how much more frequent a
-    head is. `own` is what somebody wrote down: the frequency of each token (`frequencies`), or the
+    `value` is Zipf's exponent, the sigma of log-normal frequencies, how much more frequent a head
+    is, the share of the sequences that are possible (`sparse`), or the number of `topics`. `own` is
+    what somebody wrote down: the frequency of each token (`frequencies`), or the
     weights of some sequences (`sequences`, as in `0 1 = 3 / 1 2 = 1`).
     """
 
@@ -257,8 +285,11 @@ class Law:
             fits = self.kind in LAWS
         else:
             fits = self.kind in NUMBERED_LAWS and 0 < self.value < math.inf
+            fits &= self.kind != "sparse" or self.value <= 1
+            fits &= self.kind != "topics" or self.value == round(self.value)
         if not fits:
             numbered = f"{', '.join(NUMBERED_LAWS)} with a number above 0, such as zipf 1"
+            numbered += ", at most 1 of sparse and whole of topics"
             own = "or frequencies 3 1 1, or sequences 0 1 = 3 / 1 2 = 1"
             raise ValueError(
                 f"law: wanted {', '.join(LAWS)}, or {numbered}, {own}, got {self.name!r}"
@@ -296,6 +327,10 @@ class Law:
             return dirichlet_law(len(counts), generator)
         if self.kind == "sequences":
             return own_law(counts, self.own)
+        if self.value is not None and self.kind == "sparse":
+            return sparse_law(len(counts), self.value, generator)
+        if self.value is not None and self.kind == "topics":
+            return topics_law(counts, int(self.value), generator)
         return product_law(counts, self._frequencies(counts.shape[1], n_heads, generator))
 
     def _frequencies(

@@ -184,6 +184,7 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "law": partial(law_measures, law_from=law_from),
         "alone": alone_measures,
         "both": both_measures,
+        "general": general_measures,
         "followed": lambda followed: followed_measures(followed, tables["both"]),
         "draws": draw_measures,
         "lemmas": lemma_measures,
@@ -211,7 +212,7 @@ def theorem_measures(theorem: pd.DataFrame) -> Measures:
         "theorem_ratio": _ratios(_of_task(theorem)),
         "theorem_runs_that_lose_it": _over_all(len(again)),
         "theorem_regained_over_bound": (again["regained_time"] / again["bound"]).fillna(math.inf),
-        "theorem_largest_attention": _over_all(theorem["largest_attention"].max()),
+        "theorem_largest_attention": _of_task(theorem)["largest_attention"],
     }
 
 
@@ -273,6 +274,16 @@ def both_measures(both: pd.DataFrame) -> Measures:
     }
 
 
+def general_measures(general: pd.DataFrame) -> Measures:
+    """Part 2 for other laws on sequences of distinct tokens, as `both_measures` has it."""
+    general = _of_task(general)
+    met = general[general["preconditions"]]
+    return {
+        "general_met": general["preconditions"],
+        "general_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
+    }
+
+
 def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
     """Part 2 with the steps of V summed up apart, of the descents that meet every condition."""
     runs = _of_run(both[both["preconditions"]].merge(followed, on=["task", "noise"]))
@@ -294,8 +305,9 @@ def draw_measures(draws: pd.DataFrame) -> Measures:
 
 
 def lemma_measures(lemmas: pd.DataFrame) -> Measures:
-    """How tight Lemma 1 is: the least ratio of its sides."""
-    return {"lemma_1_ratio": _over_all(lemmas["min"][lemmas["lemma"] == 1].min())}
+    """How tight each lemma is: the least ratio of its sides."""
+    least = lemmas.groupby("lemma")["min"].min()
+    return {f"lemma_{number}_ratio": _over_all(least[number]) for number in least.index}
 
 
 def feasible_measures(feasible: pd.DataFrame) -> Measures:
@@ -305,31 +317,47 @@ def feasible_measures(feasible: pd.DataFrame) -> Measures:
 
 
 def joint_measures(tables: Tables) -> Measures:
-    """What trainings of W and V from small starts are certified for, whole and by minibatches."""
+    """What trainings of W and V from small starts are certified for, whole and by minibatches.
+
+    The first is the share of the seeds of each task.
+    """
     last = tables["minibatch"].groupby("seed").tail(1).set_index("seed")
     return {
-        "joint_certified_all": tables["joint"].groupby("seed")["certified_all"].mean(),
+        "joint_certified_all": tables["joint"].groupby("task")["certified_all"].mean(),
         "minibatch_certified_sets": last["certified_sets"],
     }
 
 
 def start_measures(starts: pd.DataFrame) -> Measures:
-    """From how many starts nothing is ever right."""
+    """From how many kinds of starts nothing is ever right, and how often large Gaussian ones are."""
     right = (starts["accuracy"] == 1.0).groupby(starts["start"]).mean()
-    return {"failing_starts": _over_all((right == 0).sum())}
+    found: Measures = {"failing_starts": _over_all((right == 0).sum())}
+    large = right[right.index.str.startswith("Gaussian")]
+    return found | ({"large_starts_right": _over_all(large.mean())} if len(large) else {})
 
 
 def alignment_measures(alignment: pd.DataFrame) -> Measures:
-    """How V moves along P under uniform attention, and where it is at the end."""
+    """How V moves along P under uniform attention, and where it is at the end.
+
+    Each has a null beside it, the same with a wrong P.
+    """
     alignment = alignment.sort_values(["task", "step"])
     end = _of_task(alignment[alignment["step"] == alignment["step"].max()])
-    along = (alignment["along_P"] * alignment["step"]).groupby(alignment["task"], sort=False)
-    growth = along.agg(lambda path: float(np.diff(path, prepend=0).min()))
+
+    def least_growth(column: str) -> pd.Series:
+        along = (alignment[column] * alignment["step"]).groupby(alignment["task"], sort=False)
+        return along.agg(lambda path: float(np.diff(path, prepend=0).min()))
+
+    growth = least_growth("along_P")
+    of_wrong = least_growth("along_wrong_P")
     repeats = end["repeats"].astype(bool).reindex(growth.index)
     return {
         "alignment_growth": growth[~repeats],
+        "alignment_growth_of_wrong": of_wrong[~repeats],
         "alignment_growth_with_repeats": growth[repeats],
+        "alignment_growth_of_wrong_with_repeats": of_wrong[repeats],
         "alignment_argmax": end["argmax_right"],
+        "alignment_argmax_of_wrong": end["argmax_wrong"],
         "alignment_cosine": end["cosine"],
         "alignment_centred_cosine": end["centred_cosine"],
     }
@@ -357,16 +385,21 @@ def length_measures(lengths: pd.DataFrame) -> Measures:
 
 
 def spectral_measures(spectra: pd.DataFrame) -> Measures:
-    """The rank of W late, and how far it is early from the expected one."""
+    """The rank of W late, and how far it is from the number of heads, early and late.
+
+    Under a uniform law, how far it is early from the full rank.
+    """
     uniform = spectra["law"] == "uniform"
+    spectra = spectra.assign(off=(spectra["numerical_rank"] - spectra["expected_rank"]).abs())
     late = _of_task(spectra[~uniform & (spectra["time"] == spectra["time"].max())])
-    excess = (spectra["numerical_rank"] - spectra["expected_rank"]).abs()
-    found: Measures = {"late_rank_with_heads": late["numerical_rank"]} if len(late) else {}
+    found: Measures = {}
+    if len(late):
+        found = {"late_rank_with_heads": late["numerical_rank"], "late_rank_over_heads": late["off"]}
     early = {"early_rank_over_heads": ~uniform, "early_rank_uniform_over_full": uniform}
     for name, of in early.items():
-        judged = excess[spectra["early"] & of]
+        judged = spectra[spectra["early"] & of]
         if len(judged):
-            found[name] = _over_all(judged.max())
+            found[name] = judged.groupby("task", sort=False)["off"].max()
     return found
 
 
@@ -387,6 +420,7 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
         wait=factored["first_rise"] * factored["sigma_1"] / log,
         excess=factored["numerical_rank"] - factored["n_large"],
         missing=factored["fewest"] - factored["n_large"],
+        is_right=np.isfinite(factored["right"]).astype(float),
         next_over_first=factored["next_rise"] / factored["first_rise"],
     )
     kinds = dict(list(table.groupby("of", sort=False)))
@@ -405,6 +439,7 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
         "factored_missing_directions": _by_scale(shared, "missing"),
         "factored_missing_directions_own": _by_scale(with_heads[~with_heads["shared"]], "missing"),
         "factored_right_when_cut": _by_scale(shared, "right_when_cut"),
+        "factored_ends_right": _by_scale(gone_on["factored"], "is_right"),
     }
     if "whole" in kinds:
         whole = kinds["whole"]
@@ -413,6 +448,7 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
             "whole_next_delay": _delay(_beyond(whole), "next_rise", "sigma_then"),
             "whole_rank_over_heads": _by_scale(gone_on["whole"], "excess"),
             "permuted_rank_over_heads": _by_scale(gone_on["permuted"], "excess"),
+            "factored_right_over_whole": _by_scale(_beside_whole(gone_on), "right_over_whole"),
         }
     return {name: one for name, one in found.items() if len(one)}
 
@@ -420,6 +456,14 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
 def _beyond(rows: pd.DataFrame) -> pd.DataFrame:
     """The descents that go on until the next direction has risen."""
     return rows[rows["until"] == "next rise"]
+
+
+def _beside_whole(gone_on: Mapping[Any, pd.DataFrame]) -> pd.DataFrame:
+    """The descents apart that W itself went beside, with when all is right over when it has it."""
+    keys = ["start", "log10_init_scale"]
+    whole = gone_on["whole"].set_index(keys)["right"].rename("right_of_whole")
+    rows = gone_on["factored"].join(whole, on=keys, how="inner")
+    return rows.assign(right_over_whole=rows["right"] / rows["right_of_whole"])
 
 
 def _by_scale(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
@@ -480,6 +524,8 @@ def setup(tables: Tables) -> dict[str, float | str]:
         "both_runs": number("both"),
         "both_met_runs": total("both", "preconditions"),
         "both_still_runs": total("followed", "stands_still"),
+        "general_runs": number("general"),
+        "general_laws": ", ".join(dict.fromkeys(column("general", "law"))) or "no",
         "noise_draws": number("draws"),
         "noise_met_draws": total("draws", "met"),
         "both_lengths": span("both", "length"),

@@ -32,6 +32,7 @@ JUDGED_ALONE = (
     "draws",
     "followed",
     "gamma",
+    "general",
     "many",
     "minibatch",
 )  # tables of measures that no figure draws
@@ -47,13 +48,14 @@ TABLES = {  # what is read of the stages before: columns by table; a use not run
     "alone": "task n_steps bound margin",
     "both": "task noise law seq_len length preconditions delta epsilon n_steps earliest margin "
     "curvature_growth",
+    "general": "task law preconditions n_steps earliest margin",
     "courses": "task noise step loss step_times_curvature",
     "followed": "task noise followed_steps moved stands_still",
     "draws": "task seed share least_share met",
     "joint": COURSE,
     "starts": COURSE,
-    "alignment": "task step along_P least_rate accuracy cosine centred_cosine argmax_right length "
-    "repeats",
+    "alignment": "task step along_P along_wrong_P least_rate accuracy cosine centred_cosine "
+    "argmax_right argmax_wrong length repeats",
     "minibatch": "seed step certified_sets n_tokens batch_size",
     "controls": "task control accuracy",
     "lemma_1": "derivative bound",

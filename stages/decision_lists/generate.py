@@ -19,7 +19,7 @@ from lib.work.command import OutFile, run
 Size = Annotated[int, Interval("[1, 64]")]
 ForFlow = Literal["theorem", "bound", "gamma", "repeats"]
 ForScales = Literal["law", "spectral"]
-ForDescent = Literal["alone", "both"]
+ForDescent = Literal["alone", "both", "general"]
 ForTraining = Literal["joint", "starts", "alignment", "controls"]
 NEEDED = ("spectral", "joint")  # their runs are opened by stages that want some
 MOST_CLASSES = 1_000_000  # of sequences, all of which the loss is a sum over

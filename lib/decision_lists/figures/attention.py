@@ -99,8 +99,12 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
 
 
 def spectra_in_time(spectra: pd.DataFrame) -> Figure:
-    """Every singular value of W through the flow, and its rank; shaded: where that is judged."""
-    spectra = spectra[spectra["time"] > 0]
+    """Every singular value of W through the flow, and its rank; shaded: where that is judged.
+
+    One task is drawn for each rank that is expected, the first.
+    """
+    shown = spectra.drop_duplicates("expected_rank")["task"]
+    spectra = spectra[(spectra["time"] > 0) & spectra["task"].isin(shown)]
     runs = list(shaded(spectra, "task"))
     figure, panels = plt.subplots(
         2,
