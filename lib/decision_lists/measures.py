@@ -1,6 +1,6 @@
-"""What is measured of runs on decision lists: a value for every case, by its name, from tables.
+"""The measures of runs on decision lists, from tables: a value for every case, by its name.
 
-A table that is not there was not run: what would be measured of it is left out.
+A table that is not there was not run, and its measures are left out.
 """
 
 import math
@@ -46,9 +46,10 @@ def of_theorem(
     drawn: set[str],
     kept: int,
 ) -> Tables:
-    """The runs at the theorem's scale, their late losses, and the courses that are drawn.
+    """The runs at the theorem's scale, their late losses, and the courses that are shown.
 
-    Those are the `drawn`, and those that were right and lost it, at about `kept` points.
+    The courses of the `drawn` tasks are shown, and of those that were right and lost it, at about
+    `kept` points each.
     """
     limits = {name: late_limit(tasks[name]) for name in theorem["task"]}
     theorem = with_ties(theorem).assign(late_limit=theorem["task"].map(limits))
@@ -85,7 +86,7 @@ def late_losses(theorem: pd.DataFrame, paths: pd.DataFrame) -> pd.DataFrame:
 def lemma_ratios(lemmas: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
     """The ratio of the sides of every case of each lemma, in bins of its logarithm.
 
-    With the number of cases of each bin, and the least ratio.
+    Each bin has its number of cases and its least ratio.
     """
     tables = []
     for number, table in lemmas.items():
@@ -99,7 +100,7 @@ def lemma_ratios(lemmas: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
 def last_of_runs(table: pd.DataFrame) -> pd.DataFrame:
     """The last row of every run, with the step at which it was certified first on all sequences.
 
-    NaN where it never was.
+    The step is NaN where the run never was.
     """
     keys = ["task", "start", "seed"]
     found = table.groupby(keys, sort=True).tail(1).set_index(keys)
@@ -113,7 +114,7 @@ def thinned(
 ) -> pd.DataFrame:
     """At most as many rows of each run as are `kept`, the first and the last among them.
 
-    Evenly spaced, or evenly in the logarithm of their number, counted from 1.
+    They are spaced evenly, or evenly in the logarithm of their number, counted from 1.
     """
 
     def some(path: pd.DataFrame) -> pd.DataFrame:
@@ -130,7 +131,7 @@ def with_ranks(
 ) -> pd.DataFrame:
     """The rank of every W, and what it is expected to be early.
 
-    That is the number of heads of lists; with a uniform law, all but one.
+    It is expected to be the number of heads of lists, and under a uniform law all but one.
     """
     updates = spectra[spectra["of"] == "update"]
     updates = updates[["task", "law", "time", "singular_values"]]
@@ -206,7 +207,7 @@ def measures(tables: Tables, law_from: float) -> Measures:
 
 
 def theorem_measures(theorem: pd.DataFrame) -> Measures:
-    """When all is right at the theorem's scale over its bound, and what else is said of it."""
+    """When all is right at the theorem's scale over its bound, and whether that was lost."""
     again = _of_task(theorem[theorem["lost"] > 0])
     return {
         "theorem_ratio": _ratios(_of_task(theorem)),
@@ -239,7 +240,7 @@ def many_measures(many: pd.DataFrame) -> Measures:
 def law_measures(law: pd.DataFrame, law_from: float) -> Measures:
     """How the time nears its limit, and the path the limit's, as powers of the scale.
 
-    From the scale `law_from` on.
+    Scales count from `law_from` on.
     """
     law = law[~law["at_once"]]
     limit = law[np.isinf(law["scale"])].set_index("task")["rescaled_time"]
@@ -257,14 +258,14 @@ def law_measures(law: pd.DataFrame, law_from: float) -> Measures:
 
 
 def alone_measures(alone: pd.DataFrame) -> Measures:
-    """Part 1 by gradient descent: when all is right over the bound."""
+    """When all is right over the bound, in part 1 by gradient descent."""
     alone = _of_task(alone)
     ratio = (alone["n_steps"] / alone["bound"]).where(alone["margin"] > 0, math.inf)
     return {"alone_ratio": ratio}
 
 
 def both_measures(both: pd.DataFrame) -> Measures:
-    """Part 2: what the theorem assumes and concludes of each descent on W and V."""
+    """What the theorem's part 2 assumes and concludes for each descent on W and V."""
     both = _of_run(both)
     met = both[both["preconditions"]]
     return {
@@ -275,7 +276,7 @@ def both_measures(both: pd.DataFrame) -> Measures:
 
 
 def general_measures(general: pd.DataFrame) -> Measures:
-    """Part 2 for other laws on sequences of distinct tokens, as `both_measures` has it."""
+    """What `both_measures` says, for other laws on sequences of distinct tokens."""
     general = _of_task(general)
     met = general[general["preconditions"]]
     return {
@@ -285,7 +286,7 @@ def general_measures(general: pd.DataFrame) -> Measures:
 
 
 def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
-    """Part 2 with the steps of V summed up apart, of the descents that meet every condition."""
+    """The descents that meet every condition, with the steps of V summed up apart."""
     runs = _of_run(both[both["preconditions"]].merge(followed, on=["task", "noise"]))
     return {
         "followed_ratio": runs["followed_steps"] / runs["earliest"],
@@ -295,7 +296,7 @@ def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
 
 
 def draw_measures(draws: pd.DataFrame) -> Measures:
-    """What draws of uniform noise leave of the conditions of part 2; losses over log n."""
+    """Whether draws of uniform noise leave part 2's conditions met; their losses over log n."""
     draws = draws.set_axis(draws["task"] + ", draw " + draws["seed"].astype(str))
     return {
         "noise_met": draws["met"],
@@ -317,9 +318,9 @@ def feasible_measures(feasible: pd.DataFrame) -> Measures:
 
 
 def joint_measures(tables: Tables) -> Measures:
-    """What trainings of W and V from small starts are certified for, whole and by minibatches.
+    """What trainings of W and V from small starts are certified for, exact and by minibatches.
 
-    The first is the share of the seeds of each task.
+    The first is a share of the seeds of each task.
     """
     last = tables["minibatch"].groupby("seed").tail(1).set_index("seed")
     return {
@@ -329,7 +330,7 @@ def joint_measures(tables: Tables) -> Measures:
 
 
 def start_measures(starts: pd.DataFrame) -> Measures:
-    """From how many kinds of starts nothing is ever right, and how often large Gaussian ones are."""
+    """How many kinds of starts are never right, and what share of large Gaussian ones is."""
     right = (starts["accuracy"] == 1.0).groupby(starts["start"]).mean()
     found: Measures = {"failing_starts": _over_all((right == 0).sum())}
     large = right[right.index.str.startswith("Gaussian")]
@@ -379,7 +380,7 @@ def trained_measures(trained: pd.DataFrame) -> Measures:
 
 
 def length_measures(lengths: pd.DataFrame) -> Measures:
-    """How much longer than those of training sequences may be, at the end."""
+    """By how many tokens sequences may be longer than in training, at the end."""
     last = _of_task(lengths[lengths["time"] == lengths["time"].max()])
     return {"longest_over_trained": last["longest"] - last["seq_len"]}
 
@@ -394,7 +395,10 @@ def spectral_measures(spectra: pd.DataFrame) -> Measures:
     late = _of_task(spectra[~uniform & (spectra["time"] == spectra["time"].max())])
     found: Measures = {}
     if len(late):
-        found = {"late_rank_with_heads": late["numerical_rank"], "late_rank_over_heads": late["off"]}
+        found = {
+            "late_rank_with_heads": late["numerical_rank"],
+            "late_rank_over_heads": late["off"],
+        }
     early = {"early_rank_over_heads": ~uniform, "early_rank_uniform_over_full": uniform}
     for name, of in early.items():
         judged = spectra[spectra["early"] & of]
@@ -479,7 +483,7 @@ def _by_scale(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
 def _delay(rows: pd.DataFrame, time: str, rate: str) -> pd.Series:
     """How much later a time is from the smallest init scale than from the one before.
 
-    Times the rate from the smallest, over the log of the ratio of the scales.
+    It is multiplied by the rate from the smallest, over the log of the ratio of the scales.
     """
     logs = sorted(rows["log"].unique())[-2:]
     if len(logs) < 2:
@@ -553,9 +557,9 @@ def _of_run(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ratios(runs: pd.DataFrame) -> pd.Series:
-    """The time at which all is right over the bound, of runs that are not right at once.
+    """The time at which all is right over the bound, for runs that are not right at once.
 
-    Infinite where a run is never right.
+    It is infinite where a run is never right.
     """
     learned = runs[~runs["at_once"]]
     return (learned["first_time"] / learned["bound"]).fillna(math.inf)

@@ -32,7 +32,7 @@ from lib.work.command import OutFolder, run
 
 @dataclass(frozen=True)
 class Descend:
-    """What V_0 − cP is made of, up to ε/2 an entry, and its seed."""
+    """The kinds of noise that V_0 − cP is made of, up to ε/2 an entry, and its seed."""
 
     noise: tuple[Noise, ...]
     noise_seed: Seed
@@ -54,7 +54,7 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
 
 
 def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
-    """The task of a descent, and what is to be said of its steps."""
+    """The task of a descent, its step size, and the curvature on its way."""
     return task.about() | {
         "length": task.longest,
         "step_size": found.step_size,
@@ -66,7 +66,7 @@ def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
 
 
 def descend_alone(task: Task, solve: Solver) -> Tables:
-    """Part 1 by gradient descent: the descent lemma gives twice the flow's bound, over the step."""
+    """A run of part 1 by gradient descent, whose bound is twice the flow's over the step size."""
     loss = PopulationLoss.of(task)
     bound = flow_bound_of(task)
     P = task.label_matrix
@@ -88,12 +88,12 @@ def descend_alone(task: Task, solve: Solver) -> Tables:
 
 
 def descend_general(task: Task, solve: Solver) -> Tables:
-    """Part 2 without noise, for another law on sequences of distinct tokens: the run alone."""
+    """A run of part 2 without noise, for another law on sequences of distinct tokens."""
     return {"general": descend_both(task, "none", 0, solve)["both"]}
 
 
 def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Tables:
-    """Part 2: W_0 = 0, V_0 within ε/2 of cP, until all is right: the run, and its course.
+    """A run of part 2 until all is right, from W_0 = 0 and V_0 within ε/2 of cP, and its course.
 
     The margin is that of the certificate. Where the law leaves out some sequences, it is the least
     lead of the right label in the others.
@@ -127,7 +127,7 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
         "earliest": bound.earliest / eta,
         "margin": margin,
     }
-    looked = pd.Series(found.curvatures).ffill()  # where there was no look, the last
+    looked = pd.Series(found.curvatures).ffill()  # the last one where there was no look
     course = {
         "step": [step.number for step in found.steps],
         "loss": [float(step.loss) for step in found.steps],

@@ -40,7 +40,7 @@ Size = Annotated[int, Interval("[1, 4096]")]
 
 @dataclass(frozen=True)
 class Start:
-    """W_0 and V_0: Gaussian, W against the order of the lists, V a multiple of P or a wrong P."""
+    """A kind of W_0 and V_0: Gaussian, W against the lists, V a multiple of P or of a wrong P."""
 
     name: str
     W: Literal["gaussian", "reverse order"]
@@ -114,14 +114,14 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
 
 
 def train_joint(task: Task, start: Start, seed: int, params: Train) -> Course:
-    """Descend on W and V for all steps: the course and the saved states."""
+    """A descent on W and V for all steps: its course and its saved states."""
     n_steps = params.joint.n_steps
     course, states = train_both(task, start, seed, n_steps, saved_steps(n_steps, n_steps), params)
     return Course({"joint": course}, states)
 
 
 def train_start(task: Task, start: Start, seed: int, params: Train) -> Tables:
-    """Descend on W and V until all is right: the course."""
+    """A descent on W and V until all is right: its course."""
     return {"starts": train_both(task, start, seed, params.starts.n_steps, [], params)[0]}
 
 

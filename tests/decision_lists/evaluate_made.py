@@ -1,4 +1,4 @@
-"""Tables that the stages before `decision_lists.evaluate` write, and what is measured of them by
+"""Tables that the stages before `decision_lists.evaluate` write, and their measures worked out by
 hand.
 """
 
@@ -40,7 +40,7 @@ FLOWS = [
 # sum over L.
 LIMITS = [4 * (5 - 9 / 6 + 5 * 5 / 6), 9 * 5, NAN, 9 * (14 - 36 / 8 + 7 * 7 / 8), 32, NAN, 128]
 
-MADE = {  # what the stages before write, but for what plays no part
+MADE = {  # what the stages before write, without columns that play no part
     "flow/theorem": """
 task    law        scale bound at_once first_time perfect_at_bound lost regained_time
 'run a' zipf       100   0.5   False   0.2        1.0              0    -
@@ -121,7 +121,7 @@ o-1  'sparse 0.25' True          6       24       0.5
 o-2  'sparse 0.25' False         9       30       1.0
 o-3  'topics 3'    True          8       16       0.0
 """,
-    # Of a run that does not meet the conditions nothing is said.
+    # A run that does not meet the conditions has no measure.
     "follow/followed": """
 task noise       followed_steps moved stands_still
 d-3  uniform     6              0.25  True
@@ -267,7 +267,7 @@ update   uniform uniform 20   7,0.875,0.8,0.7  1              6             True
 update   uniform uniform 30   7,6,0.5,0.25     2              6             False
 """,
 }
-MORE = {  # of their columns, what has no place in a line
+MORE = {  # columns that have no place in a line
     "flow/theorem": {"largest_attention": [1.25, 1.5, 1.125, 1.0, 1.375, 1.0625, 1.03125]},
     "descend/both": {"curvature_growth": [5.0, 3.0, 9.0, 4.0, 7.0, 8.0]},
     "factored/factored": {
@@ -385,7 +385,8 @@ whole_next_delay | f-1, seed 5: 0.05428681
 SETUP = """
 theorem_runs: 7 | learned_runs: 5 | gammas: 1 to 9 | many_tokens: 30, 40 | lemma_cases: 5
 both_runs: 6 | both_met_runs: 4 | both_still_runs: 3 | both_lengths: 1 to 5 | both_seq_len: 20 to 38
-general_runs: 3 | general_laws: sparse 0.25, topics 3 | noise_draws: 3 | noise_met_draws: 2 | feasible_lengths: 1, 2, 3, 8 | alignment_steps: 8
+general_runs: 3 | general_laws: sparse 0.25, topics 3
+noise_draws: 3 | noise_met_draws: 2 | feasible_lengths: 1, 2, 3, 8 | alignment_steps: 8
 starts_steps: 35 | joint_runs: 6 | joint_tokens: 5 | minibatch_tokens: 64 | minibatch_size: 256
 length_trained: 2 to 3 | factored_heads: 2 to 3 | factored_descents: 4 | factored_right: 3
 law_from: 100.0 | early: 1.5 to 20 | rtol: 0.125

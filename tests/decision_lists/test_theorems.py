@@ -82,8 +82,8 @@ def test_long_after_all_is_right_the_loss_is_the_least_norm_over_the_rescaled_ti
 
 
 def test_under_uniform_attention_the_minimum_has_every_label_on_top():
-    """W = 0, V alone: a convex problem, whose minimum (partly at infinity) gradient descent may be
-    slow to near.
+    """With W = 0 and V alone the problem is convex; gradient descent may be slow to near its
+    minimum, which is partly at infinity.
     """
     one = random(0, 3, 3)
     loss = PopulationLoss.of(one)

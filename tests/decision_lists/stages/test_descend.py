@@ -26,7 +26,7 @@ from tests.decision_lists.decision_lists_made import (
 )
 
 SECTIONS = ("decision_lists.descend", "decision_lists.solver.descend")
-# Of one sequence the chance is 0: the least is that of the others.
+# One sequence is impossible: the least chance is that of the others.
 STEEP = task("steep", 3, EASY["lists"], EASY["permutation"], "9 4 0 4", use="both")
 # Long sequences of few tokens, whose lists decide nothing: here the theorem's conditions hold.
 LONG = task("long", 19, [[a] for a in range(20)], [*range(1, 20), 0], "3 4 5", use="both")
@@ -75,7 +75,7 @@ class Descent:
         return float(torch.linalg.eigvalsh(H)[-1])
 
     def largest(self):
-        """Along the whole way, on a dense grid."""
+        """The largest curvature along the whole way, on a dense grid."""
         found = [self.curvature(*self.path[0])]
         for at, to in itertools.pairwise(self.path):
             for share in np.linspace(0, 1, GRID)[1:]:
@@ -100,7 +100,9 @@ def check_curvature(found, descent):
     )
     assert 1 / (1 + SOLVE["spare"]) - 1e-9 < found["step_times_curvature"] <= 1
     assert largest < 1.004
-    assert found["step_times_curvature"] > 0.995 * largest  # of longer steps before, perhaps
+    assert (
+        found["step_times_curvature"] > 0.995 * largest
+    )  # perhaps found with longer steps, before
     assert found["on_a_finer_grid"] < 1.004 * largest
     assert found["curvature_growth"] == pytest.approx(
         found["step_times_curvature"] / first, rel=2e-3
@@ -110,8 +112,8 @@ def check_curvature(found, descent):
 def least_margin(one, W, V):
     """The least lead of the label over another in any sequence of distinct tokens.
 
-    In sums over its tokens b of e^W V, where e^W is taken over its largest among the tokens that
-    may occur.
+    It is a lead in sums over its tokens b of e^W V, where e^W is taken over its largest among the
+    tokens that may occur.
     """
     brute, found = Brute(every_sequence(one, False)), []
     for counts, a, place, label in zip(
@@ -140,7 +142,7 @@ def tables(stage, tmp_path):
 
 
 def check(found, row, **tolerance):
-    """The row holds what is wanted, and what is looked at elsewhere."""
+    """The row holds what is wanted, and columns that are looked at elsewhere."""
     one, wanted = pd.DataFrame([found])[list(row)], pd.DataFrame([row])
     pd.testing.assert_frame_equal(one, wanted, **tolerance)
     of_curvature = {"step_times_curvature", "on_a_finer_grid", "curvature_growth"}

@@ -48,8 +48,15 @@ SECOND = {
     "list_lengths": [2],
     "lists": ["random", "cyclic"],
     "n_heads": [1],
-    "laws": ["dirichlet", "log-normal 0.7", "frequent heads 100", "zipf 2", "uniform"]
-    + ["sparse 0.3", "topics 2"],
+    "laws": [
+        "dirichlet",
+        "log-normal 0.7",
+        "frequent heads 100",
+        "zipf 2",
+        "uniform",
+        "sparse 0.3",
+        "topics 2",
+    ],
     "first_seed": None,
     "n_seeds": 1,
 }
