@@ -136,11 +136,13 @@ def noisy_start(
         L_0, _ = loss({"W": zero, "V": bound.scale * P + offset})
         return replace(bound, L_0=float(L_0))
 
-    bound = plain
-    for _ in range(ITERATIONS):
-        before, bound = bound, at_its_loss(bound)
-        if bound == before:  # every later one would be the same
-            break
+    seen = [plain]
+    while len(seen) <= ITERATIONS and seen.count(seen[-1]) == 1:
+        seen.append(at_its_loss(seen[-1]))
+    # The last digits may go round in a circle: what would come after all iterations is known then.
+    first = seen.index(seen[-1])
+    period = len(seen) - 1 - first
+    bound = seen[first + (ITERATIONS - first) % period] if period else seen[-1]
     residual = abs(at_its_loss(bound).scale / bound.scale - 1)
     return bound, residual, bound.scale * P + offset
 
