@@ -13,7 +13,12 @@ import pandas as pd
 
 from lib.files.files import InputError, sha256
 
-SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
+SUFFIXES = frozenset(
+    [
+        *(".apng", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pfm", ".pgm"),
+        *(".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
+    ]
+)
 COLUMNS = ["part", "class", "name", "bytes", "sha256"]
 
 
