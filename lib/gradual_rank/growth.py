@@ -6,33 +6,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.stats import kendalltau
 from torch import Tensor
 
-Vector = Float[np.ndarray, " _"]
-Course = Float[np.ndarray, "_ _"]
+from lib.matrices.directions import Course, Vector, direction_times, first_time, order, separate
+
 Factors = Float[Tensor, "side product *batch row col"]
-
-# shares of its last value at which a direction has begun, and has ended
-BEGUN = 0.1
-ENDED = 0.9
-
-
-def first_time(times: Vector, values: Vector, threshold: float) -> float:
-    """When the values first reach the threshold, on the straight line of their logarithm; infinite
-    where never.
-    """
-    above = np.flatnonzero(values >= threshold)
-    if not len(above):
-        return math.inf
-    k = int(above[0])
-    if k == 0:
-        return float(times[0])
-    before = np.log(values[k - 1])
-    after = np.log(values[k])
-    return float(
-        times[k] - (after - np.log(threshold)) / (after - before) * (times[k] - times[k - 1])
-    )
 
 
 def at_times(
@@ -44,25 +22,6 @@ def at_times(
     return np.stack(
         [np.stack([np.interp(when, times, column) for column in own.T], 1) for own in courses]
     )
-
-
-def direction_times(
-    times: Vector, sigma: Course, significant: float
-) -> tuple[Vector, Vector, Vector]:
-    """The last singular values that are significant, and when each has begun and ended."""
-    last = sigma[-1][sigma[-1] > significant]
-    begun, ended = (
-        np.array([first_time(times, sigma[:, i], share * value) for i, value in enumerate(last)])
-        for share in (BEGUN, ENDED)
-    )
-    return last, begun, ended
-
-
-def order(last: Vector, ended: Vector) -> float:
-    """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less
-    than two.
-    """
-    return float(kendalltau(last, -ended).statistic) if len(last) > 1 else math.nan
 
 
 def order_of_rises(times: Vector, sizes: Course) -> float:
@@ -103,16 +62,6 @@ def learned_in_order(
     unknown = {"order": [math.nan] * n_seeds, "order_VO": [math.nan] * n_seeds}
     early = learned_early(loss, products[:, ::every], share, learned)
     return {"rank_early": early, **(diagonal_orders(times, products) if to_the_end else unknown)}
-
-
-def separate(begun: Vector, ended: Vector) -> float:
-    """The share of directions, but the first, that begin after the one that ended before them has;
-    NaN for one.
-    """
-    if len(ended) < 2:
-        return math.nan
-    places = np.argsort(ended, kind="stable")
-    return float(np.mean(begun[places[1:]] >= ended[places[:-1]]))
 
 
 def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) -> Vector:

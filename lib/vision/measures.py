@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from lib.matrices.directions import order, separate
 from lib.matrices.ranks import summaries
 
 NULL_SEED = 0  # of the Gaussian products
@@ -118,7 +119,12 @@ def measured(tables: Tables, reference_scale: float) -> dict[str, dict[str, pd.S
         **against_nulls(tables),
         **growth_with_init_scale(tables),
         **cuts(tables["truncate"], tables["prune"]),
+        **rises(tables["directions"]),
+        **rank_bounds(tables["ranks"]),
     }
+    if "whole_ranks" in tables:
+        ranks = tables["whole_ranks"].groupby(["init_scale", "seed"])["stable_rank"]
+        found |= {"whole_stable_rank": ranks.mean(), "whole_stable_rank_most": ranks.max()}
     by_scale: dict[str, dict[str, pd.Series]] = {}
     for name, values in found.items():
         scales = sorted(
@@ -229,6 +235,52 @@ def growth_with_init_scale(tables: Tables) -> Measures:
             f"growth_with_init_scale_{letters}{name}": ratio for name, ratio in ratios.items()
         }
     return found
+
+
+def rises(directions: pd.DataFrame) -> Measures:
+    """Whether the directions of an update rise one after another, plain and under permuted labels.
+
+    `separate` is the share of them that begin after the one that ended before them has, `order` is
+    Kendall's tau of size and earliness; means over the layers and heads with two directions or
+    more. Where all grow in proportion, both are 0.
+    """
+    found: Measures = {}
+    keys = ["matrix", "control", "init_scale", "seed", "layer", "head"]
+    heads = directions.groupby(keys).filter(lambda rows: len(rows) > 1).groupby(keys)
+    if not heads.ngroups:
+        return found
+    columns = {
+        "separate": [
+            separate(rows["begun"].to_numpy(), rows["ended"].to_numpy()) for _, rows in heads
+        ],
+        "order": [
+            order(rows["singular_value"].to_numpy(), rows["ended"].to_numpy()) for _, rows in heads
+        ],
+    }
+    by_head = pd.DataFrame(columns, pd.MultiIndex.from_tuples(list(heads.groups), names=keys))
+    means = by_head.fillna(0.0).groupby(["matrix", "control", "init_scale", "seed"]).mean()
+    for (matrix, control), rows in means.groupby(["matrix", "control"]):
+        for column in columns:
+            name = named(f"{column}_{str(matrix)[2:]}", str(control))
+            found[name] = rows[column].droplevel(["matrix", "control"])
+    return found
+
+
+def rank_bounds(ranks: pd.DataFrame) -> Measures:
+    r"""What the stable ranks of whole updates are at most, as a mean over matrices and layers.
+
+    $\sum_h \|W_h\|_F^2 / \max_h \|W_h\|_2^2$ over the heads h that stand side by side in one
+    matrix, whose largest singular value is at least that of each. Of matrices without heads it is
+    the stable rank itself.
+    """
+    last = (ranks["of"] == "update") & (ranks["control"] == "none")
+    last &= (ranks["step"] == ranks["step"].max()) & ~ranks["matrix"].isin(PRODUCTS)
+    rows = ranks[last]
+    squares = np.square(rows["norm"])
+    rows = rows.assign(square=squares, largest=squares / rows["stable_rank"])
+    parts = rows.groupby(["matrix", "init_scale", "seed", "layer"])
+    bounds = parts["square"].sum() / parts["largest"].max()
+    return {"whole_stable_rank_bound": bounds.groupby(["init_scale", "seed"]).mean()}
 
 
 def between(by_scale: pd.DataFrame) -> pd.Series:

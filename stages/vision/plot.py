@@ -26,6 +26,7 @@ from lib.vision.figures.ranks import (
 )
 from lib.vision.figures.spectra import (
     normalised_spectra,
+    rises_of_directions,
     spectra_of_heads,
     spectra_through_training,
 )
@@ -46,6 +47,7 @@ TABLES = {  # of a data set, with the columns that every one has
     "truncate": "variant kind rank test_accuracy",
     "prune": "variant what order rate test_accuracy",
     "equal_loss": "init_scale matrix train_loss learned permuted",
+    "directions": "control init_scale matrix seed layer head singular_value begun ended",
     "scales": "use init_scale",
 }
 OF_OPTIMIZERS = {  # of several
@@ -92,6 +94,7 @@ def of_data_set(
     drawn = {
         "figure-1": partial(normalised_spectra, spectra, reference, *place),
         "figure-3": partial(spectra_through_training, spectra, scales, *place, params.lines),
+        "rises": partial(rises_of_directions, tables["directions"], reference, *place),
         "figure-4": partial(rank_against_init_scale, ranks, training, params.trained_loss),
         "figure-5-KQ": partial(spectra_of_heads, spectra, "W_KQ", reference),
         "figure-5-VO": partial(spectra_of_heads, spectra, "W_VO", reference),
