@@ -15,7 +15,7 @@ from lib.vision.cuts import whole
 from lib.vision.measures import LABELS, PRODUCTS, plain_typed
 from lib.vision.vit import MATRICES
 
-SIGNIFICANT = 0.05  # of the largest singular value at the end; smaller ones are no directions
+SIGNIFICANT = 0.05  # as a share of the largest singular value at the end, of what counts
 COURSE = ["matrix", "control", "init_scale", "seed", "layer", "head"]
 DIRECTIONS = [*COURSE, "singular_value", "begun", "ended"]
 WHOLE_RANKS = ["variant", "control", "init_scale", "matrix", "seed", "layer", "stable_rank"]

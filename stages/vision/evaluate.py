@@ -108,7 +108,7 @@ def setup_of(params: Evaluate, sizes: Sizes) -> dict[str, float | str]:
 def spectra_for_figures(spectra: pd.DataFrame, n_leading: int) -> pd.DataFrame:
     """The leading singular values of the products of the plain runs' first seed.
 
-    Beside them stands how many there are; an update of a product has at most 2 d_head that are not
+    The number of all stands beside them; an update of a product has at most 2 d_head that are not
     zero.
     """
     chosen = spectra["matrix"].isin(PRODUCTS) & (spectra["control"] == "none")

@@ -1,6 +1,6 @@
 """Draw the figures of section 5 and appendix B of Boix-Adserà et al. (2023), from tables in git.
 
-Those of one data set; the tables of several optimisers have figures of their own.
+A data set has these figures; the tables of several optimisers have figures of their own.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import write_figures
 
 Place = Annotated[int, Interval("[1, 1000]")]
-TABLES = {  # of a data set, with the columns that every one has
+TABLES = {  # the tables of a data set, with the columns that every one has
     "training": "control init_scale step seed train_loss test_loss test_accuracy",
     "ranks": "control init_scale matrix of step seed layer head stable_rank",
     "spectra": "control init_scale matrix of step seed layer head singular_values",
@@ -50,7 +50,7 @@ TABLES = {  # of a data set, with the columns that every one has
     "directions": "control init_scale matrix seed layer head singular_value begun ended",
     "scales": "use init_scale",
 }
-OF_OPTIMIZERS = {  # of several
+OF_OPTIMIZERS = {  # the tables of several optimisers
     "trained": "rule labels init_scale seed step train_loss",
     "ranks": "rule labels init_scale seed step matrix of stable_rank",
     "truncate": "rule labels init_scale rank test_accuracy",

@@ -24,7 +24,7 @@ def middle(data, size, centre=1.0):
 
 
 def uniform(seed):
-    """The numbers of a random box, of each seed its own."""
+    """The numbers of a random box, others for each seed."""
     return torch.rand(22, generator=generator(seed), dtype=torch.float64).tolist()
 
 
@@ -110,7 +110,7 @@ def test_a_random_box_lies_in_the_image(width, height):
 
 
 def test_random_boxes_have_uniform_areas_and_log_uniform_ratios():
-    """Of a square image, boxes up to 3/4 of the area always fit: there all is as it is drawn."""
+    """In a square image, boxes up to 3/4 of the area always fit: there all is as it is drawn."""
     left, top, right, bottom = boxes(1000, 1000)
     share = (right - left) * (bottom - top) / 1e6
     assert 0.079 < share.min() < 0.085

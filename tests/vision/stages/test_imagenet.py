@@ -54,7 +54,7 @@ def section(**train):
 
 
 def write_images(folder):
-    """JPEGs of four classes, which differ in colour; of each some are grey."""
+    """JPEGs of four classes, which differ in colour; some of each class are grey."""
     draw = np.random.default_rng(0)
     for part, n in (("train", N_TRAIN), ("val", N_TEST)):
         for label, name in enumerate(CLASSES):

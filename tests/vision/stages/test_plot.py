@@ -46,7 +46,7 @@ def test_ranks_under_both_labels_are_compared_at_equal_loss(plot):
 
 
 def test_each_direction_is_a_bar_from_its_begin_to_its_end_the_largest_at_the_top(plot):
-    """Of the least seed, at the reference scale, 0.5: one panel for each product and labelling."""
+    """The least seed is drawn at the reference scale: a panel for each product and labelling."""
     panels = plot(made(CELLS, [0.1]))["rises"]().axes
     bars = [
         [(bar.get_y() + 0.35, *bar.get_bbox().intervalx) for bar in axes.patches] for axes in panels
