@@ -53,7 +53,7 @@ def transparent():
 def test_an_image_of_any_kind_becomes_rgb(image, file_format):
     pixels = middle(encoded(image, file_format), 16)
     assert pixels.shape == (16, 16, 3)
-    assert (pixels.int() - torch.tensor(ORANGE)).abs().max() <= 12  # of a palette of the web
+    assert (pixels.int() - torch.tensor(ORANGE)).abs().max() <= 12  # as a palette of the web rounds
 
 
 JPEG = encoded(drawn(300, 200))

@@ -18,7 +18,7 @@ from tests.vision.train_made import Unread
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLASSES = ("n01", "n02", "n03", "n04")
-N_TRAIN, N_TEST = 80, 20  # of each class
+N_TRAIN, N_TEST = 80, 20  # in each class
 SMALL = {
     "model": {
         "patch_size": 16,

@@ -30,7 +30,7 @@ def plot(tmp_path, monkeypatch):
     return of
 
 
-# Of each panel, every line: its x, then its y.
+# Every line of each panel: its x, then its y.
 EQUAL_LOSS = [
     "2.1 0.6  11.39 21.39 | 2 0.5  11.35 21.35 | 0.6 1.1  5 6 | 2.35 0.85  31.39 41.39 "
     "| 2.25 0.75  31.35 41.35 | 0.6 1.1  7 8",
