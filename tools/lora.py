@@ -336,7 +336,7 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
     """What the page says of plans: a row per budget and rule, losses, least budgets, adapters.
 
-    Of each run, `best` is the adapter with which the base has the lowest loss on the windows that
+    For each run, `best` is the adapter with which the base has the lowest loss on the windows that
     choose, and `worse` how many raise its loss.
     """
     plans = tables["plans"]
@@ -373,7 +373,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
 
 
 def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
-    """Of the last snapshot of each run: size, rank and edge of every matrix's update."""
+    """The size, rank and edge of every matrix's update, at the last snapshot of each run."""
     chosen = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
     last = chosen[chosen["step"] == chosen.groupby("run")["step"].transform("max")]
     return [

@@ -1,6 +1,6 @@
 """Leading singular triplets of updates, kept in files: a folder for a run, a file for a layer.
 
-Of a matrix there stand `U` (rank × row), `sigma` and `Vh` (rank × col), in float32: the first of
+A matrix is kept as `U` (rank × row), `sigma` and `Vh` (rank × col), in float32: the first of
 them are read without the others, and what is mapped from a file is memory that can be freed.
 """
 

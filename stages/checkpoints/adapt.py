@@ -98,7 +98,7 @@ def main(
 
 
 def chosen(plans: pd.DataFrame) -> pd.DataFrame:
-    """Of each budget, the chosen plan, or one uniform rank where nothing was measured."""
+    """The chosen plan at each budget, or one uniform rank where nothing was measured."""
     plans = plans[plans["shuffle"] == 0]
     if "chosen" not in plans:
         return plans[plans["rule"] == "uniform"]
@@ -188,7 +188,7 @@ def write_adapters(
 
 
 def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest | None:
-    """What of a fine-tune is carried that is no update of a linear layer.
+    """The part of a fine-tune that is carried and is no update of a linear layer.
 
     All of it, or what the base lacks, which every adapter carries; None where that is nothing.
     """

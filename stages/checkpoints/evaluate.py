@@ -10,7 +10,7 @@ from lib.work.command import OutFolder, run
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]
-# Of a model's folder, with the columns by which each table is known.
+# The tables of a model's folder, with the columns by which each is known.
 TABLES = {
     "plans": "run budget rule shuffle parameters loss share_lost ranks",
     "modules": "run module earned",
