@@ -109,7 +109,8 @@ def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
     times = pd.DataFrame({"duration": end - begin, "wait": begin}).reset_index()
     both = first.merge(times, on=key[:1] + key[2:])[[*CELL, "duration", "wait"]]
     both = both.dropna().sort_values(CELL, ignore_index=True)
-    over = both[["duration", "wait"]] / both.groupby("seed")[["duration", "wait"]].transform("first")
+    smallest = both.groupby("seed")[["duration", "wait"]].transform("first")
+    over = both[["duration", "wait"]] / smallest
     both = both.assign(ratio=over["duration"], wait_ratio=over["wait"])
     return both.drop(columns="wait")
 

@@ -14,7 +14,8 @@ BY_SCALE = ("order", "separate", "slope_least", "slope_most")
 
 def first_rates(courses: Table) -> pd.Series:
     """The learning rate of the first steps, by optimiser: the summed rates over the steps."""
-    first = courses[courses["step"] > 0].sort_values("step").groupby("optimizer", sort=False).first()
+    moved = courses[courses["step"] > 0].sort_values("step")
+    first = moved.groupby("optimizer", sort=False).first()
     return first["time"] / first["step"]
 
 

@@ -35,7 +35,7 @@ def drift_along(
     atol = rtol * float(np.abs(start).max())
     found = solve_ivp(velocity, (0.0, end), start, method="DOP853", rtol=rtol, atol=atol)
     if not found.success:
-        raise StalledError(f"the weights stopped at time {found.t[-1]:g} of {end:g}: {found.message}")
+        raise StalledError(f"u, v stopped at time {found.t[-1]:g} of {end:g}: {found.message}")
     last_u, last_v = np.split(found.y[:, -1], 2)
     size = float((u**2 + v**2).max())
     drift = np.abs((last_u**2 - last_v**2) - (u**2 - v**2)).max()

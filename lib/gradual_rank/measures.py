@@ -159,7 +159,7 @@ def pulls(stages: Table) -> dict[str, pd.Series]:
         first = float(np.abs(own.loc[own["stage"] == 0, "g"].iloc[0]).max())
         for row in own[own["n_dropped"] > 0].itertuples():
             pull = -np.asarray(row.charge) * np.asarray(row.g) / first
-            left = np.isin(np.arange(len(pull)), row.dropped)
+            left = np.isin(np.arange(len(pull)), np.asarray(row.dropped))
             waits = ~left & ~np.asarray(row.support, bool) & (pull != 0)
             for name, which in (("departed_pull", left), ("waiting_pull", waits)):
                 if which.any():
@@ -169,11 +169,11 @@ def pulls(stages: Table) -> dict[str, pd.Series]:
 
 
 def drift_measures(drifts: Table) -> dict[str, pd.Series]:
-    """How far u² − v² drifts along the flow of u and v themselves, by seed, and by how much u² + v²
-    grows.
+    """How far u² − v² drifts along the flow of u and v themselves, and how far u² + v² grows.
 
-    `conserved_drift` is that at the finest tolerance, `conserved_drift_falls` its share of the drift
-    at the coarsest; both, too, where v alone decays (`_decayed`), and the flow itself drifts.
+    By seed. `conserved_drift` is the drift at the finest tolerance, `conserved_drift_falls` its
+    share of the drift at the coarsest one. Both are also taken where v alone decays (`_decayed`),
+    where the flow itself drifts.
     """
     plain = drifts[drifts["decay"] == 0]
     fine, coarse = drifts["rtol"].min(), drifts["rtol"].max()
