@@ -13,13 +13,8 @@ BySeed = pd.Series
 ByValue = dict[str, pd.Series]
 Measures = dict[str, BySeed | ByValue]
 
-# Power laws: the sweep, and the column that follows the value that varies.
-EXPONENTS = {
-    "slope_of_steps_in_relevant": ("relevant", "n_batches"),
-    "slope_of_steps_in_relevant_with_confusion": ("relevant_with_confusion", "n_batches"),
-    "slope_of_steps_in_step_size": ("step_size", "n_batches"),
-    "slope_of_third_in_patterns": ("patterns", "W_K_next"),
-}
+# The theorem wants fewer confusion tokens than this share of the label-relevant ones: 1 / (2 e).
+CONFUSION_ALLOWED = 1 / (2 * math.e)
 
 
 def training_measures(training: pd.DataFrame) -> Measures:
@@ -132,8 +127,7 @@ def pruning_measures(
     table counts.
     """
     neurons = table[table["what"] == "neurons"]
-    large = table[table["what"] == "large neurons"]
-    hinge = large.pivot_table(index="seed", columns="rate", values="hinge")
+    hinge = by_rate(table, "large neurons")
     rate = nearest(list(neurons["rate"]), pruning_rate)
     smallest = neurons[neurons["order"] == "smallest"]
     as_many = pick(table, what="as many as small", order="random")
@@ -144,7 +138,14 @@ def pruning_measures(
         "values": pick(table, what="rows of W_V")["hinge"],
         "without_small_cost": hinge[0.0] - pick(smallest, rate=0)["hinge"],
         "large_least_rise": least_rise(hinge, corollary_from),
+        "small_least_rise": least_rise(by_rate(table, "small neurons"), corollary_from),
     }
+
+
+def by_rate(table: pd.DataFrame, what: str) -> pd.DataFrame:
+    """The hinge loss without a share of such neurons: a row per seed, a column per share."""
+    rows = table[table["what"] == what]
+    return rows.pivot_table(index="seed", columns="rate", values="hinge")
 
 
 def adapter_measures(table: pd.DataFrame) -> Measures:
@@ -153,15 +154,20 @@ def adapter_measures(table: pd.DataFrame) -> Measures:
 
 
 def sweep_measures(
-    sweep: pd.DataFrame, samples: pd.DataFrame, easy_n_relevant: int, n_patterns: int
+    sweep: pd.DataFrame,
+    samples: pd.DataFrame,
+    *,
+    easy_n_relevant: int,
+    n_patterns: int,
+    decades_from: Sequence[float],
 ) -> Measures:
     """What every sweep shows, the exponents of each seed's power laws, and two controls."""
     measures: Measures = {}
     for name, rows in sweep.groupby("sweep"):
         measures |= {f"{name}_{key}": of for key, of in one_sweep(rows).items()}
-    for name, (one, column) in EXPONENTS.items():
-        fitted = sweep[sweep["in_fit"] & (sweep["sweep"] == one)]
-        measures[name] = exponents(fitted, "value", column)
+    measures |= step_exponents(sweep, decades_from)
+    patterns = sweep[sweep["in_fit"] & (sweep["sweep"] == "patterns")]
+    measures["slope_of_third_in_patterns"] = exponents(patterns, "value", "W_K_next")
     for name, rows in samples.groupby("sweep"):
         measures[f"slope_of_{name}_in_relevant"] = exponents(rows, "n_relevant", "n_needed")
     easy = pick(sweep, sweep="relevant_with_confusion", value=easy_n_relevant)
@@ -170,6 +176,57 @@ def sweep_measures(
     measures["beyond_patterns_without_noise"] = pd.Series(beyond, clean.index, dtype=float)
     measures["easy_without_attention_hinge"] = easy["hinge_without_attention"]
     return measures
+
+
+def step_exponents(sweep: pd.DataFrame, decades_from: Sequence[float]) -> Measures:
+    """The exponents of the number of batches to a fit, in α* and in η, and their nulls.
+
+    With confusion tokens the shares that meet the theorem's condition are fitted, and those outside
+    it by themselves. In the step size every decade is fitted, and named by its least value. The
+    null has the numbers of batches of each seed in a random order.
+    """
+    rows = {
+        name: sweep[sweep["sweep"] == name]
+        for name in ("relevant", "relevant_with_confusion", "step_size")
+    }
+    inside = {name: of[of["in_fit"]] for name, of in rows.items()}
+    confused = rows["relevant_with_confusion"]
+    outside = confused[~confused["in_fit"]]
+    measures: Measures = {}
+    for prefix, fitted in (
+        ("", inside),
+        ("shuffled_", {name: shuffled_batches(of, name) for name, of in inside.items()}),
+    ):
+        for name in ("relevant", "relevant_with_confusion"):
+            found = exponents(fitted[name], "value", "n_batches")
+            measures[f"{prefix}slope_of_steps_in_{name}"] = found
+        measures[f"{prefix}slope_of_steps_in_step_size"] = {
+            f"{least:g}": exponents(decade(fitted["step_size"], least), "value", "n_batches")
+            for least in decades_from
+        }
+    found = exponents(outside, "value", "n_batches")
+    measures["slope_of_steps_outside_the_condition"] = found
+    return measures
+
+
+def decade(rows: pd.DataFrame, least: float) -> pd.DataFrame:
+    """The rows whose `value` lies between the least and ten times as much."""
+    ratio = rows["value"] / least
+    return rows[(ratio > 1 - 1e-6) & (ratio < 10 + 1e-6)]
+
+
+def shuffled_batches(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The same rows, with the numbers of batches of each seed in a random order of its values."""
+    found = []
+    for seed, of in rows.sort_values("value").groupby("seed"):
+        draw = np.random.default_rng([int(seed), *name.encode()])
+        found.append(of.assign(n_batches=draw.permutation(of["n_batches"].to_numpy())))
+    return pd.concat(found) if found else rows
+
+
+def meets_condition(n_confusion: pd.Series, n_relevant: pd.Series) -> pd.Series:
+    r"""Whether $\alpha_\# / \alpha_* < 1 / (2e)$, the theorem's condition on confusion tokens."""
+    return n_confusion < CONFUSION_ALLOWED * n_relevant
 
 
 def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:

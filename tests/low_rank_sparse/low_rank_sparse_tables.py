@@ -23,6 +23,7 @@ PARAMS = {
     "corollary_from": 0.45,
     "easy_n_relevant": 4,
     "fit_from_n_patterns": 8,
+    "decades_from": [0.03, 0.3],
 }
 OTHERS = {
     "generate": {"n_patterns": 5, "seq_len": 9, "noise": 0.1},
@@ -45,8 +46,8 @@ PRUNED += [("as many as small", order, 1) for order in ORDERS]
 PRUNED += [("rows of W_V", "smallest", 0.4)]
 SWEEPS = {  # what varies, or labels by the number of their patterns
     "relevant": [2, 4, 8],
-    "relevant_with_confusion": [3, 4, 6],
-    "step_size": [0.3, 1.0, 3.0],
+    "relevant_with_confusion": [3, 4, 6, 8, 12],
+    "step_size": [0.03, 0.1, 0.3, 1.0, 3.0],
     "patterns": [5, 7, 8, 10],
     "noise": [0.0, 0.1],
     "confusion": [0, 2, 3],
@@ -114,9 +115,12 @@ def made_sweeps(draw):
         varies = "n_relevant" if name.startswith("relevant") else "a number"
         for value in values:
             row = {"sweep": name, "value": value, "permuted": name.endswith("permuted")}
+            row["n_relevant"] = value if varies == "n_relevant" else 6
+            row["n_confusion"] = int(name != "relevant")
             row["varies"] = "labels" if of_labels else varies
             rows.append(row | {"labels": values[value] if of_labels else "1|1"})
     rows = each(rows, seed=(7, 0, 3))
+    # Of one seed the upper decade of step sizes has but one.
     rows = [row for row in rows if row["sweep"] != "step_size" or row["seed"] or row["value"] < 1]
     sigmas = [f"{name}_singular_values" for name in MATRICES]
     table = with_spectra(draw, numbers(draw, rows, "hinge", *OF_SWEEPS), *sigmas, n=9)
@@ -132,9 +136,15 @@ def made_sweeps(draw):
     never = (samples["seed"] == 3) & (samples["n_relevant"] == 5) & (samples["sweep"] == "samples")
     samples.loc[never, "hinge"] = 0.3
     samples.loc[(samples["seed"] == 0) & (samples["n_relevant"] == 2), "hinge"] = 0.1  # ever enough
-    alike = {"varies": "n_train", "labels": "1|1", "permuted": False, "fitted_step": 3}
+    alike = {
+        "n_confusion": 1,
+        "varies": "n_train",
+        "labels": "1|1",
+        "permuted": False,
+        "fitted_step": 3,
+    }
     samples = samples.assign(value=samples["n_train"], of_samples_alone=1.0, **alike)
-    table = pd.concat([table.assign(n_relevant=3, n_train=70), samples], ignore_index=True)
+    table = pd.concat([table.assign(n_train=70), samples], ignore_index=True)
     return table.assign(seq_len=9, n_patterns=7)
 
 

@@ -65,8 +65,13 @@ def power_laws(
     needed.set(xlabel=SHARE, ylabel=f"samples for a test hinge loss of {needed_loss:g}")
     rows = where(sweep, sweep="step_size")
     rows = rows.assign(x=rows["value"])
-    slopes = measures["slope_of_steps_in_step_size"]["values"]
-    _power_law(by_step_size, rows, "n_batches", slopes, "", 0.15)
+    _points(by_step_size, rows, "n_batches", VIRIDIS(0.15))
+    decades = measures["slope_of_steps_in_step_size"]
+    for i, (least, of) in enumerate(decades.items()):
+        low = float(least)
+        label = rf"$\eta$ from {low:g} to {10 * low:g}"
+        fitted = rows[rows["value"].between(0.999 * low, 10.01 * low)]
+        _line(by_step_size, fitted, "n_batches", of["values"], label, VIRIDIS(0.15 + 0.45 * i))
     _ticks(by_step_size, rows["x"])
     by_step_size.set(xlabel=r"step size $\eta$", ylabel=steps)
     rows = where(sweep, sweep="patterns")
@@ -76,8 +81,8 @@ def power_laws(
     _ticks(tails, rows["x"])
     tails.set(xlabel="number of patterns M", ylabel=r"$\sigma_3$ of $\Delta W_K$")
     figure.suptitle(
-        "points: mean over seeds, least to largest; lines: power laws, the exponents' mean and "
-        "their range"
+        "points: mean over seeds, least to largest, hollow where they are not fitted; lines: power "
+        "laws, the exponents' mean and their range"
     )
     return figure
 
@@ -161,19 +166,43 @@ def _power_law(
     label: str,
     tone: float,
 ) -> None:
-    """Points with their range against x, and the mean of the seeds' fits with its exponents.
+    """The points of a sweep, and the power law of those that count."""
+    color = VIRIDIS(tone)
+    _points(axes, rows, column, color)
+    fitted = rows[rows["in_fit"]] if "in_fit" in rows else rows
+    _line(axes, fitted, column, slopes, label, color)
 
-    A slope is None where a training of its seed was not fitted; a point is not drawn where none of
-    its seeds was.
+
+def _points(axes: Axes, rows: pd.DataFrame, column: str, color: Any) -> None:
+    """The mean over the seeds at each x with its range, hollow where it does not count for a fit.
+
+    A point is not drawn where no seed was fitted.
     """
     rows = rows[rows[column] > 0]
-    by = rows.groupby("x")[column].agg(["mean", "min", "max"])
-    color = VIRIDIS(tone)
-    style: Any = {"color": color, "marker": "o", "ms": 4.5, "ls": "none", "capsize": 3}
-    axes.errorbar(by.index, by["mean"], whiskers(by), **style)
+    counts = rows["in_fit"] if "in_fit" in rows else pd.Series(True, rows.index)
+    for of, face in ((rows[counts], color), (rows[~counts], "white")):
+        if len(of):
+            by = of.groupby("x")[column].agg(["mean", "min", "max"])
+            style: Any = {"color": color, "mfc": face, "marker": "o", "ms": 4.5}
+            axes.errorbar(by.index, by["mean"], whiskers(by), ls="none", capsize=3, **style)
     axes.set(xscale="log", yscale="log")
+    axes.set_ylim(top=1.6 * axes.get_ylim()[1])
+
+
+def _line(
+    axes: Axes,
+    fitted: pd.DataFrame,
+    column: str,
+    slopes: Sequence[float | None],
+    label: str,
+    color: Any,
+) -> None:
+    """The mean of the seeds' power laws, with its exponents.
+
+    A slope is None where a training of its seed was not fitted.
+    """
+    fitted = fitted[fitted[column] > 0]
     known = [slope for slope in slopes if slope is not None]
-    fitted = rows[rows["in_fit"]] if "in_fit" in rows else rows
     if known and len(fitted):
         slope = float(np.mean(known))
         x = np.array(sorted(fitted["x"].unique()))
@@ -182,4 +211,3 @@ def _power_law(
         named = f"{label}: {text}" if label else text
         axes.plot(x, level * x**slope, color=color, label=named)
         axes.legend(loc="upper right", fontsize=7.5)
-    axes.set_ylim(top=1.6 * axes.get_ylim()[1])
