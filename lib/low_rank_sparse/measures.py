@@ -72,7 +72,7 @@ def null_measures(
 
 
 def energies_by_step(update: pd.DataFrame, steps: Sequence[int]) -> dict[str, pd.DataFrame]:
-    """The energies of W_Q and W_K, a row per seed, at those of the steps that were saved."""
+    """The energies of W_Q and W_K, a row per seed, at each of the steps that was saved."""
     return {
         str(step): of_matrices(of, leading_energy)[["Q", "K"]]
         for step, of in update.groupby("step")
@@ -81,10 +81,10 @@ def energies_by_step(update: pd.DataFrame, steps: Sequence[int]) -> dict[str, pd
 
 
 def truncation_measures(table: pd.DataFrame) -> Measures:
-    """What cuts of the updates cost: the losses there, and what some change of the scores.
+    """What cuts of the updates cost: the losses of cut models, and how some cuts change the scores.
 
-    One row per seed, `kind` of cut and `rank`, with the scores of the model; all updates at the
-    largest rank are whole.
+    The table has one row per seed, `kind` of cut and `rank`, with the scores of the model; all
+    updates at the largest rank are whole.
     """
     whole = pick(table, kind="all", rank=table[table["kind"] == "all"]["rank"].max())
     two = pick(table, kind="all", rank=2)
@@ -123,8 +123,8 @@ def pruning_measures(
 ) -> Measures:
     """What can be removed, and the two halves of corollary 1.
 
-    Its halves are all small neurons, then a share of the large ones. At a rate the nearest of the
-    table counts.
+    The first half removes all small neurons, the second a share of the large ones. The rate of the
+    table that is nearest to the pruning rate counts.
     """
     neurons = table[table["what"] == "neurons"]
     hinge = by_rate(table, "large neurons")
@@ -183,7 +183,7 @@ def step_exponents(sweep: pd.DataFrame, decades_from: Sequence[float]) -> Measur
 
     With confusion tokens the shares that meet the theorem's condition are fitted, and those outside
     it by themselves. In the step size every decade is fitted, and named by its least value. The
-    null has the numbers of batches of each seed in a random order.
+    null gives each value of a seed the number of batches of another one.
     """
     rows = {
         name: sweep[sweep["sweep"] == name]
@@ -216,12 +216,21 @@ def decade(rows: pd.DataFrame, least: float) -> pd.DataFrame:
 
 
 def shuffled_batches(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The same rows, with the numbers of batches of each seed in a random order of its values."""
+    """The same rows, where each value of a seed has the number of batches of another, by chance."""
     found = []
     for seed, of in rows.sort_values("value").groupby("seed"):
-        draw = np.random.default_rng([int(seed), *name.encode()])
-        found.append(of.assign(n_batches=draw.permutation(of["n_batches"].to_numpy())))
+        order = elsewhere(len(of), np.random.default_rng([int(seed), *name.encode()]))
+        found.append(of.assign(n_batches=of["n_batches"].to_numpy()[order]))
     return pd.concat(found) if found else rows
+
+
+def elsewhere(n: int, draw: np.random.Generator) -> np.ndarray:
+    """A random order of n places in which none stays where it is; one place alone stays."""
+    places = np.arange(n)
+    order = draw.permutation(n)
+    while n > 1 and (order == places).any():
+        order = draw.permutation(n)
+    return order
 
 
 def meets_condition(n_confusion: pd.Series, n_relevant: pd.Series) -> pd.Series:
@@ -230,12 +239,12 @@ def meets_condition(n_confusion: pd.Series, n_relevant: pd.Series) -> pd.Series:
 
 
 def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
-    """What one sweep shows, by the value that varies; one of permuted labels is a null.
+    """What one sweep shows, by the value that varies; a sweep of permuted labels is a null.
 
-    Matrices that are judged together are judged by the worse, of a null by the nearest to low rank:
-    the energy in the leading k directions, k the number of label-relevant patterns, and the gap
-    behind them. Where k varies, with the labels, also the losses at k and k - 1; else how the
-    neurons part.
+    The sweep shows the energy in the leading k directions, k the number of label-relevant patterns,
+    and the gap behind them. Where k varies, with the labels, it also shows the losses at ranks k
+    and k - 1, else how the neurons part. Matrices that are judged together are judged by the worse,
+    and in a null by the nearest to low rank.
     """
     gaps = rows[["W_Q_gap", "W_K_gap"]]
     if rows["permuted"].all():
@@ -255,7 +264,7 @@ def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
 
 
 def nearest(values: Sequence[float], wanted: float) -> float:
-    """The value that is nearest to the wanted one; of two as near, the lower."""
+    """The value that is nearest to the wanted one, and the lower of two that are as near."""
     return min(sorted(values), key=lambda value: abs(value - wanted))
 
 
@@ -291,7 +300,7 @@ def least_rise(hinge: pd.DataFrame, least_rate: float) -> pd.Series:
 
 
 def needed(numbers: Sequence[float], losses: Sequence[float], threshold: float) -> float:
-    """From which number of samples on the loss stays at or below a threshold.
+    """The number of samples from which on the loss stays at or below a threshold.
 
     Numbers rise; between two of them logarithms of both are interpolated. NaN where the last number
     does not suffice.

@@ -1,4 +1,4 @@
-"""What git keeps of the runs: tables for figures, metrics to compare, measures for claims."""
+"""Write what git keeps of the runs: tables for figures, and measures for claims."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +119,7 @@ def main(
 
 
 def setup_of(section: str, generate: str, train: str, sweep: str) -> dict[str, Any]:
-    """The numbers of the sections, for what claims say; those of sweeps begin with `swept_`."""
+    """The numbers of the sections, for what claims say; names of sweeps begin with `swept_`."""
     setup: dict[str, Any] = {}
     for other, prefix in ((section, ""), (generate, ""), (train, ""), (sweep, "swept_")):
         for key, value in read_params(other, dict).items():
@@ -129,7 +129,7 @@ def setup_of(section: str, generate: str, train: str, sweep: str) -> dict[str, A
 
 
 def updates(spectra: pd.DataFrame, rtol: float) -> pd.DataFrame:
-    """The spectra of the updates of the four matrices, and of Gaussian ones of the same norms."""
+    """The spectra of the four matrices' updates, and of Gaussian updates of the same norms."""
     rows = spectra[spectra["matrix"].isin(MATRICES) & spectra["of"].isin(["update", "gaussian"])]
     ranks = summaries(list(rows["singular_values"]), rtol)["numerical_rank"]
     return rows.assign(numerical_rank=ranks)

@@ -1,4 +1,4 @@
-"""Tables such as evaluate reads, of numbers that mean nothing, and the stage's run on them."""
+"""Tables such as evaluate reads, with numbers that mean nothing, and the stage's run on them."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.low_rank_sparse.low_rank_sparse_made import each, numbers
 from tests.stages.made import write_run
 
 PARAMS = {
-    # No rate is one of a table: the nearest counts, and all neurons and small ones have others.
+    # No rate stands in a table, so that the nearest counts; all neurons and small ones have others.
     "judged": {
         "untied": {"permuted": "absent", "pruning_rate": 0.12},
         "tied": {"permuted": "spare", "pruning_rate": 0.28},
@@ -101,14 +101,14 @@ def made_tables():
     }
     tables["training"]["fitted_step"] = tables["training"]["seed"].map(FITTED)
     tables["losses"].loc[0, "loss"] = 0.0
-    # The rise up to a rate that does not count is below that up to each that does.
+    # The rise up to a rate that does not count is below the rise up to each rate that does.
     prune = tables["prune"]
     prune.loc[(prune["what"] == "large neurons") & (prune["rate"] == 0.2), "hinge"] /= 20
     return tables
 
 
 def made_sweeps(draw):
-    """A row per training: one is never fitted, one at once; a seed has one step size alone."""
+    """A row per training: one is never fitted, and one is fitted at once."""
     rows = []
     for name, values in SWEEPS.items():
         of_labels = isinstance(values, dict)
@@ -120,7 +120,7 @@ def made_sweeps(draw):
             row["varies"] = "labels" if of_labels else varies
             rows.append(row | {"labels": values[value] if of_labels else "1|1"})
     rows = each(rows, seed=(7, 0, 3))
-    # Of one seed the upper decade of step sizes has but one.
+    # One seed has a single step size of the upper decade.
     rows = [row for row in rows if row["sweep"] != "step_size" or row["seed"] or row["value"] < 1]
     sigmas = [f"{name}_singular_values" for name in MATRICES]
     table = with_spectra(draw, numbers(draw, rows, "hinge", *OF_SWEEPS), *sigmas, n=9)

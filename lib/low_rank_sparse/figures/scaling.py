@@ -38,7 +38,7 @@ def power_laws(
     fitted_loss: float,
     needed_loss: float,
 ) -> Figure:
-    """Batches to fit, tails, and samples that are needed, with power laws.
+    """The batches to a fit, the tails, and the samples that are needed, with power laws.
 
     `in_fit` says which trainings count for the power laws; `n_batches` is the number of the first
     batch that is fitted. The measures hold the exponents of the seeds, None where a training was
@@ -90,8 +90,9 @@ def power_laws(
 def robustness(sweep: pd.DataFrame) -> Figure:
     r"""What other data and other training change: $e_2$ in all sweeps, the rest where it moves.
 
-    On top the share of the squares that two directions of W_Q and W_K hold, the lower of both, at
-    every value of every sweep. Below the gap behind them, and how the neurons part.
+    The panel on top has the share of the squares that two directions of W_Q and W_K hold, the lower
+    of both, at every value of every sweep. The panels below have the gap behind them, and how the
+    neurons part.
     """
     shown = [name for name in VARIED if name in set(sweep["sweep"])]
     gaps = [name for name in GAPS if name in shown]
@@ -129,7 +130,7 @@ def robustness(sweep: pd.DataFrame) -> Figure:
 
 
 def _shares_of_sweeps(axes: Axes, sweep: pd.DataFrame, shown: Sequence[str]) -> None:
-    """A point per seed at each value of each sweep, the sweeps beside each other."""
+    """A point per seed at each value of each sweep, with the sweeps beside each other."""
     ticks: dict[float, str] = {}
     start = 0.0
     for name in shown:
@@ -148,7 +149,7 @@ def _shares_of_sweeps(axes: Axes, sweep: pd.DataFrame, shown: Sequence[str]) -> 
 
 
 def _ticks(axes: Axes, at: pd.Series) -> None:
-    """Logarithmic axes: ticks at the values of a sweep, and at round numbers of the other axis."""
+    """Set ticks of logarithmic axes at the values of a sweep, and at round numbers of the other."""
     values = np.unique(at)
     axes.set_xticks(values, labels=[f"{value:.3g}" for value in values], fontsize=8)
     low, high = axes.get_ylim()
