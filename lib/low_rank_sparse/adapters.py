@@ -32,7 +32,7 @@ def initial_adapters(
 
 
 def adapters_gradient(adapters: Weights, slopes: Weights) -> Weights:
-    r"""The gradients of A and B, $B^\top \nabla$ and $\nabla A^\top$, where ∇ is that of $W_0 + B A$."""
+    r"""The gradients of A and B, from the gradient ∇ of $W_0 + B A$: $B^\top ∇$ and $∇ A^\top$."""
     found: Weights = {}
     for name in MATRICES:
         slope = as_in_the_paper(slopes, name)

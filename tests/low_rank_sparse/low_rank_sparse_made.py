@@ -20,7 +20,7 @@ def orthonormal(d_model, n_patterns, generator):
 
 
 def samples(task, classes, mu, n_samples, generator):
-    """Samples of a task; `classes` lists the patterns of each class, and the rest are irrelevant."""
+    """Samples of a task; `classes` lists the patterns of each class, the rest are irrelevant."""
 
     def uniform(*shape):
         return torch.rand(shape, generator=generator, dtype=torch.float64).tolist()
