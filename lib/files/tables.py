@@ -68,26 +68,37 @@ def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame
 
 
 def compact(frame: pd.DataFrame, *, single_precision: bool = True) -> pd.DataFrame:
-    """A frame made small for git: texts as categories and, where wanted, numbers and lists of them
-    in 32 bits.
+    """A frame made small for git: texts as categories and, where wanted, numbers in 32 bits.
 
-    Whole numbers stay whole.
+    Lists of numbers are shortened, too, and whole numbers stay whole. A column in which one number
+    would not fit (a seed above 2³¹, a float above 3.4e38) keeps its 64 bits.
     """
-    types = {"object": "category", "str": "category"}
-    if single_precision:
-        types |= {"float64": "float32", "int64": "int32"}
-    lists = [
-        str(name) for name in frame if len(frame) and isinstance(frame[name].iloc[0], np.ndarray)
-    ]
-    columns = {
-        name: types[str(t)]
-        for name, t in frame.dtypes.items()
-        if str(t) in types and name not in lists
-    }
-    shortened = {
-        name: [_in_32_bits(values) for values in frame[name]] for name in lists if single_precision
-    }
-    return frame.astype(columns).assign(**shortened)
+    return frame.assign(
+        **{str(name): _shortened(column, single_precision) for name, column in frame.items()}
+    )
+
+
+def _shortened(column: pd.Series, single_precision: bool) -> Any:
+    """A column in fewer bytes, or as it is."""
+    if len(column) and isinstance(column.iloc[0], np.ndarray):
+        if not single_precision or not all(map(_fits_32_bits, column)):
+            return column
+        return [_in_32_bits(values) for values in column]
+    kind = str(column.dtype)
+    if kind in ("object", "str"):
+        return column.astype("category")
+    if single_precision and kind in ("int64", "float64") and _fits_32_bits(column.to_numpy()):
+        return column.astype({"int64": "int32", "float64": "float32"}[kind])
+    return column
+
+
+def _fits_32_bits(values: np.ndarray) -> bool:
+    """Whether no number of an array leaves the range of its kind in 32 bits."""
+    if values.dtype.kind == "b":
+        return True
+    span = np.iinfo(np.int32) if values.dtype.kind == "i" else np.finfo(np.float32)
+    finite = values[np.isfinite(values)]
+    return bool(((finite >= span.min) & (finite <= span.max)).all())
 
 
 def _in_32_bits(values: np.ndarray) -> Any:
