@@ -1,4 +1,4 @@
-"""What changed between two commits: claims, metrics, params and figures. `make compare REV=HEAD~3`.
+"""Changes between two commits in claims, metrics, params and figures: `make compare REV=HEAD~3`.
 
 A number has changed where it moved by more than its spread over seeds (the larger of the two), by
 more than 1e-3 of its size, and by more than what rounding leaves of a zero. A figure has changed
@@ -38,7 +38,7 @@ from tools.git import git
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3
 FLOOR = 1e-10  # residuals of double precision end near 1e-13, and differ by as much as they are
-SIDE = 720  # CSS pixels: the width of a figure beside another
+SIDE = 720  # CSS pixels: the width of each of two figures side by side
 PLACE = 1e-3  # of a figure's width: a smaller move is less than half a line's width
 PLACES = ("d", "height", "points", "transform", "viewBox", "width", "x", "y")  # of an element
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -50,7 +50,7 @@ Mark = Literal["added", "removed", "changed", "same"]
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that both commits, or one of them, have."""
+    """A thing that both commits, or one of them, have."""
 
     name: str
     old: str
@@ -107,13 +107,13 @@ def numbers(
 
 
 def both(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """What each side has by a name, None where it has nothing."""
+    """Each name with the two sides' values, None where a side has no value."""
     for name in dict.fromkeys([*old, *new]):
         yield name, old.get(name), new.get(name)
 
 
 def marked(before: Any, after: Any, changed: bool) -> Mark:
-    """What became of a thing that both sides, or one of them, have."""
+    """The mark of a thing that both sides, or one of them, have."""
     if before is None or after is None:
         return "added" if before is None else "removed"
     return "changed" if changed else "same"

@@ -29,8 +29,8 @@ def read_table(
 ) -> pd.DataFrame:
     """Read these columns of a Parquet table, or all, verifying the checksum of every page.
 
-    With `and_others` the columns are those that must be there, and all are read. Raises
-    `InputError` where the file is missing, truncated, altered, or lacks a column.
+    With `and_others` these columns must be there, and all columns are read. Raises `InputError`
+    where the file is missing, truncated, altered, or lacks a column.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -47,9 +47,9 @@ def read_table(
 
 
 def read_tables(folder: Path, columns: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """The tables of these names in a folder, whole, by name.
+    """The tables of these names in a folder, each with all its columns.
 
-    Each name has the columns, with spaces between them, by which its table is known. Raises
+    `columns` says which columns each table must have, with spaces between them. Raises
     `InputError` as `read_table` does.
     """
     return {
@@ -59,9 +59,7 @@ def read_tables(folder: Path, columns: Mapping[str, str]) -> dict[str, pd.DataFr
 
 
 def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame:
-    """The cases of a table whose columns have these values, indexed and sorted by the column that
-    names them.
-    """
+    """The rows of a table whose columns have these values, indexed and sorted by column `by`."""
     for column, value in where.items():
         table = table[table[column] == value]
     return table.set_index(by).sort_index()
@@ -87,9 +85,11 @@ def _shortened(column: pd.Series, single_precision: bool) -> Any:
     kind = str(column.dtype)
     if kind in ("object", "str"):
         return column.astype("category")
-    if single_precision and kind in ("int64", "float64") and _fits_32_bits(column.to_numpy()):
-        return column.astype({"int64": "int32", "float64": "float32"}[kind])
-    return column
+    if not single_precision or kind not in ("int64", "float64"):
+        return column
+    if not _fits_32_bits(column.to_numpy()):
+        return column
+    return column.astype("int32") if kind == "int64" else column.astype("float32")
 
 
 def _fits_32_bits(values: np.ndarray) -> bool:
@@ -167,8 +167,9 @@ def write_measures(
 
 
 class Named(dict[str, Any]):
-    """What a file holds by name: one that it does not hold is an `InputError`, which says where it
-    was wanted.
+    """The entries of a file by name.
+
+    A name that is not there raises an `InputError`, which says where it was wanted.
     """
 
     def __init__(self, found: Mapping[str, Any], where: str):
