@@ -99,7 +99,7 @@ def low_rank(update: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def loop(how: str, folder: Path) -> None:
-    """Tensor by tensor: read, take the difference in float32, cut, keep."""
+    """Read tensor by tensor, take the difference in float32, cut it, and keep the factors."""
     torch.set_num_threads(1)
     cut: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = globals()[how]
     adapter = {}
@@ -185,7 +185,7 @@ def error_of(folder: Path, adapter: Path) -> float:
 
 
 def apart(function: Callable[..., float], *arguments: object) -> float:
-    """What a function gives in a process of its own.
+    """The result of a function in a process of its own.
 
     This one must stay small: the system counts its memory as that of every process that it starts.
     """
@@ -220,7 +220,7 @@ def rows_of(size: str, rounds: int) -> list[Row]:
 
 
 def forecasts(rows: list[Row], sizes: dict[str, float]) -> Iterator[str]:
-    """What large models would take, by what the two largest sizes differ in: no process starts."""
+    """The cost of large models, from the difference of the two largest sizes: no process starts."""
     one, other = list(sizes)[-2:]
     for name in (*STAGES, *LOOPS):
         seconds = {r["parameters"]: r["cpu_s"].median for r in rows if r["contender"] == name}
