@@ -184,7 +184,7 @@ def error_of(folder: Path, adapter: Path) -> float:
     return float((W - W_0 - B @ A).square().sum())
 
 
-def apart(function: Callable[..., float], *arguments: object) -> float:
+def in_own_process(function: Callable[..., float], *arguments: object) -> float:
     """The result of a function in a process of its own.
 
     This one must stay small: the system counts its memory as that of every process that it starts.
@@ -199,14 +199,14 @@ def rows_of(size: str, rounds: int) -> list[Row]:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     with TemporaryDirectory() as at:
         folder = Path(at)
-        billions = apart(write_pair, folder, *SIZES[size]) / 1e9
+        billions = in_own_process(write_pair, folder, *SIZES[size]) / 1e9
         made = {}
         for i in range(rounds):
             first = i % len(names)
             for name in names[first:] + names[:first]:
                 seconds, peak, made[name] = measured(name, folder)
                 found[name].append((seconds / billions, peak))
-        errors = {name: apart(error_of, folder, adapter) for name, adapter in made.items()}
+        errors = {name: in_own_process(error_of, folder, adapter) for name, adapter in made.items()}
     best = min(errors.values())
     ours = np.array(found[names[0]])[:, 0]
     rows = []
