@@ -16,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 from sys import maxsize
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,13 @@ from lib.checkpoints.folders import (
     open_checkpoint,
 )
 from lib.checkpoints.gains import check_text
+from lib.checkpoints.library import unloaded
+from lib.checkpoints.linear_modules import linear_modules
 from lib.checkpoints.memory import check_plan_memory
-from lib.checkpoints.models import check_architecture
+from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import read_batches
+from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
 from lib.files.memory import check_disk
 from lib.files.params import read_params
@@ -45,6 +49,7 @@ from lib.files.tables import read_json, read_table, write_json, write_table
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
+from lib.work.scratch import scratch_root
 from stages.checkpoints.plan import TABLES, Measure, Plan
 from stages.checkpoints.spectra import Spectra
 
@@ -66,9 +71,11 @@ def main(
     eval: str = "",  # noqa: A002 (the variable that a user gives)
 ) -> None:
     program = eval_program(eval)
+    named = check_name(name)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
     begun, kind, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
+    (out / "page.html").unlink(missing_ok=True)  # it would be of other adapters until it is made
     write_json(pair(base, tuned), out / PAIR)
     write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
     spectra = out / "spectra.parquet"
@@ -78,7 +85,7 @@ def main(
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
         call("plan", *SECTIONS, base, tuned, text, spectra, factors, out / "plans", option)
-        how = (option, f"--ranks={ranks}", f"--name={name}")
+        how = (option, f"--ranks={ranks}", f"--name={named}")
         call("adapt", base, tuned, out / "plans", factors, out / "adapters", *how)
         if program:
             add_evaluations(program, out / "adapters")
@@ -97,21 +104,33 @@ def checked(
     begun = open_checkpoint(base)
     snapshots = tuned_snapshots(begun, tuned)
     check_out(out, base, tuned, snapshots)
+    check_writable(out, "OUT")
+    check_writable(scratch_root(), "scratch")
     wanted = read_params("checkpoints.own", Measure)
     needed = room(begun, snapshots, wanted.budgets, text, saved=saved, equal=equal)
     check_disk(out, needed, "OUT")
     plannable = True
+    n_parameters = 0
+    checkpoints = [begun, *(snapshot.checkpoint for snapshot in snapshots)]
     try:
-        for one in (begun, *(snapshot.checkpoint for snapshot in snapshots)):
+        for one in checkpoints:
             check_architecture(one.model_folder, one.config)
     except InputError as error:
         plannable = False
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
     if plannable:
+        own = [one for one in checkpoints if not isinstance(one, AdapterCheckpoint)]
+        n_parameters = max(map(check_shapes, own))
+        ended = snapshots[-1].checkpoint
+        if not linear_modules(unloaded(ended.model_folder, ended.config)):
+            plannable = False
+            none = "no linear layer that peft could adapt: spectra only, no plan and no adapter"
+            print(f"{tuned}: {none}", file=sys.stderr)
+    if plannable:
         device = read_params("checkpoints.plan", Plan).device
         kinds = {str(one.checkpoint.config.get("architectures")) for one in snapshots}
         live = saved or kinds != {str(begun.config.get("architectures"))}
-        check_plan_memory(begun, text, device, live=live)
+        check_plan_memory(begun, text, device, live=live, n_parameters=n_parameters)
     batches = []
     if plannable and text != "-":
         n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
@@ -129,6 +148,23 @@ def checked(
         for checkpoint in last.values():
             check_text(begun, checkpoint, batches, measured)
     return begun, snapshots[-1].checkpoint.kind, plannable
+
+
+def check_name(name: str) -> str:
+    """The name of the base on the hub; raises `InputError` where it is none, nor a path."""
+    if not name.isprintable():
+        raise InputError(f"NAME: wanted a name on the hub or a path, on one line, got {name!r}")
+    return name
+
+
+def check_writable(folder: Path, what: str) -> None:
+    """Raise `InputError` where nothing can be written in a folder, or where it is to be made."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise InputError(f"{what}: wanted a folder to write in, got: {error}") from error
 
 
 def check_out(out: Path, base: Path, tuned: Path, snapshots: list[Snapshot]) -> None:
@@ -300,7 +336,7 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
     """What the page says of plans: a row per budget and rule, losses, least budgets, adapters.
 
-    Of each run, `best` is the adapter with which the base has the lowest loss on the windows that
+    For each run, `best` is the adapter with which the base has the lowest loss on the windows that
     choose, and `worse` how many raise its loss.
     """
     plans = tables["plans"]
@@ -337,7 +373,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
 
 
 def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
-    """Of the last snapshot of each run: size, rank and edge of every matrix's update."""
+    """The size, rank and edge of every matrix's update, at the last snapshot of each run."""
     chosen = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
     last = chosen[chosen["step"] == chosen.groupby("run")["step"].transform("max")]
     return [

@@ -15,7 +15,7 @@ from lib.vision.measures import derived, measured
 from lib.work.command import run
 from stages.vision.evaluate import HEADLINES, Evaluate, Sizes, setup_of
 
-TABLES = ("training", "ranks", "truncate", "prune")
+TABLES = ("training", "ranks", "truncate", "prune", "directions")
 
 
 def main(dataset: str) -> None:

@@ -1,6 +1,6 @@
 """Leading singular triplets of updates, kept in files: a folder for a run, a file for a layer.
 
-Of a matrix there stand `U` (rank × row), `sigma` and `Vh` (rank × col), in float32: the first of
+A matrix is kept as `U` (rank × row), `sigma` and `Vh` (rank × col), in float32: the first of
 them are read without the others, and what is mapped from a file is memory that can be freed.
 """
 
@@ -53,9 +53,9 @@ def read_factors(folder: Path) -> dict[str, Triplets]:
 
 
 def factors_disk(shapes: Iterable[Sequence[int]], leading: int, kept: int) -> int:
-    """About the bytes of the factors of a run: of matrices of these shapes, at most `kept` each.
+    """Roughly how many bytes the factors of a run take: at most `kept` triplets a matrix.
 
-    Of large matrices the `leading` triplets are known.
+    The matrices have these shapes; of a large one the `leading` triplets are known.
     """
     n_bytes = 0
     for shape in shapes:

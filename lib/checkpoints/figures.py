@@ -125,7 +125,7 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
                         fontsize=8,
                         color=color,
                     )
-        axes.set_yticks(range(len(names)), labels=names)
+        axes.set_yticks(range(len(names)), labels=names, parse_math=False)
         shown = range(0, len(places), max(1, len(places) // 12))
         axes.set_xticks(shown, labels=[str(places[i]) for i in shown])
         axes.set(xlabel="layer", title=f"{title}: ranks, {rule}" if title else f"ranks, {rule}")
@@ -219,8 +219,8 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
 
 
 def trained_adapters(trained: pd.DataFrame) -> Figure:
-    """The loss of the base with a trained adapter, less that of the uniform rank's of the same
-    seed, by rule; a bar at the median.
+    """The loss of the base with a trained adapter minus that with the uniform rank and the same
+    seed, by rule, with a bar at the median.
     """
     rows = trained[trained["part"] == "measured"]
     keys = ["kind", "model", "seed"]
@@ -244,14 +244,14 @@ def trained_adapters(trained: pd.DataFrame) -> Figure:
             xlim=(least - room, most + room),
             ylim=(len(rules) - 0.5, -0.5),
             title=f"{model}, {kind}",
-            xlabel="loss less that of the uniform rank, nats",
+            xlabel="loss minus that of the uniform rank, nats",
         )
     return figure
 
 
 def rules_by_architecture(rules: pd.DataFrame) -> Figure:
-    """The share of the gain that a rule loses less that of one uniform rank, mean over budgets: a
-    point for each base, a bar at their median.
+    """The share of the gain that a rule loses minus that of one uniform rank, in the mean over
+    budgets, with a point for each base and a bar at their median.
     """
     by = ["kind", "architecture", "base", "budget"]
     plain = rules[rules["shuffle"] == 0]
@@ -265,9 +265,9 @@ def rules_by_architecture(rules: pd.DataFrame) -> Figure:
     for axes, (kind, part) in zip(panels, groups, strict=True):
         _points(axes, part, names, {rule: (rule, color) for rule, color in AGAINST.items()})
         axes.axvline(0, color=BLUE, lw=1)
-        axes.set(title=kind, xlabel="share lost less uniform's")
+        axes.set(title=kind, xlabel="share lost minus uniform's")
         axes.locator_params(axis="x", nbins=4)
-    panels[0].set_yticks(range(len(names)), labels=names)
+    panels[0].set_yticks(range(len(names)), labels=names, parse_math=False)
     marks, labels = panels[0].get_legend_handles_labels()
     figure.legend(marks, labels, fontsize=8, ncols=3, loc="outside lower center")
     return figure
@@ -288,7 +288,7 @@ def cut_or_trained(fitted: pd.DataFrame) -> Figure:
     above = losses[list(looks)].sub(losses["loss_tuned"], axis=0)
     _points(axes, above, names, looks)
     axes.axvline(0, color="black", lw=1)
-    axes.set_yticks(range(len(names)), labels=names)
+    axes.set_yticks(range(len(names)), labels=names, parse_math=False)
     axes.set(xlabel="loss above that of the full fine-tune, nats")
     figure.legend(fontsize=8, ncols=3, loc="outside lower center")
     return figure
@@ -302,7 +302,7 @@ def runtimes(losses: pd.DataFrame) -> Figure:
         rows = losses[losses["ranks"] == ranks]
         places = range(len(rows))
         axes.plot(places, rows["llama_cpp"], "o-", color=color, label=f"llama.cpp, {name}")
-        axes.set_xticks(places, labels=rows["adapter"])
+        axes.set_xticks(places, labels=rows["adapter"], parse_math=False)
     peft = losses[losses["ranks"] == "equal"]["peft"]
     axes.plot(range(len(peft)), peft, "k_", ms=14, mew=2, label="peft, both")
     [alone] = losses[losses["ranks"] == "none"]["peft"]
@@ -316,7 +316,9 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
     """Leading singular values of the largest updates, a line per snapshot, with the edge of
     rounding of the last.
     """
-    rows = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
+    rows = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
+    if (rows["layer"] > 0).any():  # names need not hold a number
+        rows = rows[rows["layer"] > 0]
     last = rows[rows["step"] == rows["step"].max()].nlargest(n_modules, "norm")
     label = "singular value of the update"
     figure, panels = _panels(len(last), height=3.1, width=3.1, label=label)
@@ -334,7 +336,8 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
         if final["edge"] > 0:  # none of what an adapter adds
             axes.axhline(final["edge"], color=BOUND_COLOR, ls="--", lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")
-        axes.set_title(str(final["module"]).removesuffix(".weight"), fontsize=7)
+        name = str(final["module"]).removesuffix(".weight")
+        axes.set_title(name, fontsize=7, parse_math=False)
     panels[0].legend(fontsize=7)
     return figure
 
@@ -342,8 +345,8 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
 def _points(
     axes: Axes, table: pd.DataFrame, names: Sequence[str], looks: Mapping[str, tuple[str, str]]
 ) -> None:
-    """A row for each architecture: of each column, with label and colour, its points on a line and
-    a bar at their median.
+    """A row for each architecture, with the points of each column on a line and a bar at their
+    median; each column has a label and a colour.
     """
     for i, (column, (label, color)) in enumerate(looks.items()):
         for place, name in enumerate(names):

@@ -22,7 +22,9 @@ QUANTISED = ("I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 FLOAT_WEIGHTS = "wanted weights in f32, bf16 or f16"
 TUNED = "wanted a checkpoint tuned from the base"
+NUMBER = r"\d{1,9}"  # of a layer or a step, in a name
 MOST_LAYERS = 1000  # of a model, where its weights have fewer tensors
+PICKLE = re.compile(r"(pytorch_model|model|consolidated|adapter_model).*\.(bin|pt|pth)$")
 CONVERT = "AutoModel....from_pretrained(FOLDER).save_pretrained(OUT)"
 
 
@@ -82,16 +84,27 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         got = "an adapter; merge it into its model first" if is_adapter else "none"
         raise InputError(f"{folder}: wanted a checkpoint with a config.json, got {got}")
     config = _json(folder / "config.json")
-    if "quantization_config" in config:
-        method = (config["quantization_config"] or {}).get("quant_method", "unnamed")
+    quantised = config.get("quantization_config")
+    if quantised is not None:
+        told = quantised if isinstance(quantised, dict) else {}
+        method = told.get("quant_method", "unnamed")
         got = f"got quantised ones ({method}): dequantise, {CONVERT}"
         raise InputError(f"{folder}: {FLOAT_WEIGHTS}, {got}")
-    tensors = _indexed(folder) if (folder / INDEX).is_file() else _whole(folder)
+    in_shards = (folder / INDEX).is_file() and not (folder / WHOLE).is_file()
+    tensors = _indexed(folder) if in_shards else _whole(folder)  # the library's own order
     for name, entry in tensors.items():
-        if entry.dtype in QUANTISED:
+        if not name.isprintable():
+            wanted = "wanted names of tensors that can be printed"
+            raise InputError(f"{entry.file}: {wanted}, got {name!r}")
+        if entry.dtype in QUANTISED and not _is_mask(entry):
             raise InputError(f"{entry.file}: {FLOAT_WEIGHTS}, got {name} in {entry.dtype}")
     _check_layers(folder, config, len(tensors))
     return Checkpoint(folder, config, tensors)
+
+
+def _is_mask(entry: Entry) -> bool:
+    """Whether a tensor of whole numbers is a mask of positions, which old checkpoints hold."""
+    return entry.dtype in ("I8", "U8") and entry.shape[:-2] == (1, 1)
 
 
 def aligned(base: Checkpoint, tuned: Checkpoint) -> Checkpoint:
@@ -152,8 +165,11 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
 
 
 def layer_of(name: str) -> int:
-    """The layer of a tensor, from 1: the first whole number of its name; 0 where it has none."""
-    found = re.search(r"(?:^|\.)(\d+)\.", name)
+    """The layer of a tensor, from 1: the first whole number of its name; 0 where it has none.
+
+    A number of ten digits or more is no layer.
+    """
+    found = re.search(rf"(?:^|\.)({NUMBER})\.", name)
     return int(found[1]) + 1 if found else 0
 
 
@@ -170,23 +186,19 @@ def n_matrices(name: str, shape: Sequence[int]) -> int:
 
 
 def hub_name(base: Checkpoint) -> str:
-    """The name of a checkpoint on the hub: by the cache that it stands in, or by its config.
+    """The name of a checkpoint on the hub, by the cache that it stands in; else its own path.
 
-    The folder's own name where neither has one.
+    The config's `_name_or_path` says from what these weights were once made: it may be another
+    model, which peft would then load in place of the base.
     """
     cached = re.search(r"/models--([^/]+)/snapshots/", f"{base.folder.resolve()}/")
-    told = str(base.config.get("_name_or_path", ""))
-    if cached:
-        return cached[1].replace("--", "/", 1)
-    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", told) and not re.search(r"/checkpoint-\d+$", told):
-        return told
-    return base.folder.resolve().name
+    return cached[1].replace("--", "/", 1) if cached else str(base.folder.resolve())
 
 
 def adapter_disk(
     base: Checkpoint, budgets: Sequence[int], *, whole: bool, equal: bool = False
 ) -> int:
-    """About the bytes of the adapters of one fine-tune, one for each budget.
+    """Roughly how many bytes the adapters of one fine-tune take, one for each budget.
 
     What an adapter carries `whole` is counted as embeddings and all that is no matrix; a tied head
     as another. Where all ranks are made `equal`, an adapter is taken for three times as large.
@@ -238,7 +250,11 @@ def _indexed(folder: Path) -> dict[str, Entry]:
         wanted = "wanted a weight_map of tensors and shards"
         raise InputError(f"{folder / INDEX}: {wanted}, got {placed!r}")
     headers = {}
-    for shard in sorted({file_name(str(shard)) for shard in placed.values()}):
+    try:
+        shards = sorted({file_name(str(shard)) for shard in placed.values()})
+    except InputError as error:
+        raise InputError(f"{folder / INDEX}: {error}") from error
+    for shard in shards:
         if not (folder / shard).is_file():
             raise InputError(f"{folder}: wanted the shard {shard}, which its index names, got none")
         headers[shard] = read_header(folder / shard)
@@ -253,7 +269,7 @@ def _whole(folder: Path) -> dict[str, Entry]:
     if (folder / WHOLE).is_file():
         return dict(sorted(read_header(folder / WHOLE).items()))
     names = sorted(path.name for path in folder.iterdir())
-    pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+    pickles = [name for name in names if PICKLE.match(name)]
     if pickles:
         got = f"got the pickle {pickles[0]}: convert it, {CONVERT}"
         raise InputError(f"{folder}: wanted safetensors, {got}")

@@ -249,10 +249,10 @@ def check_text(
 def opened_updates(
     base: Checkpoint, tuned: Checkpoint, device: str = "cpu"
 ) -> tuple[LinearUpdates, dict[str, tuple[str, bool]]]:
-    """The model of a checkpoint in float32 with its updates; of each module its tensor, and whether
-    that is stored as in × out.
+    """The model of a checkpoint in float32 with its updates, and where its modules are stored.
 
-    Beside the model nothing is held but what is mapped from the files.
+    Each linear module has its tensor, and whether that is stored as in × out. Beside the model
+    nothing is held but what is mapped from the files.
     """
     model = open_tuned_model(tuned)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))

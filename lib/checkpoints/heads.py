@@ -22,6 +22,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.checkpoints.folders import NUMBER
+from lib.files.files import InputError
+
 Load = Callable[[str], Tensor]  # a tensor of a checkpoint by its name
 
 
@@ -116,7 +119,7 @@ def attention_tensors(config: Mapping[str, Any], names: Iterable[str]) -> dict[i
     wanted = [*layout.projections, layout.output, *filter(None, [layout.norm]), *layout.head_norms]
     found: dict[int, dict[str, str]] = {}
     for name in names:
-        place = re.search(rf"(?:^|\.){layout.layer}\.(\d+)\.(.+)$", name)
+        place = re.search(rf"(?:^|\.){layout.layer}\.({NUMBER})\.(.+)$", name)
         if place and place[2] in wanted:
             found.setdefault(int(place[1]) + 1, {})[place[2]] = name
     return {layer: parts for layer, parts in sorted(found.items()) if set(parts) == set(wanted)}
@@ -159,14 +162,28 @@ def heads(
 
 
 def head_sizes(config: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Query heads, key and value heads, and the width of a head."""
-    n_heads = int(config.get("num_attention_heads") or config["n_head"])
-    d_model = int(config.get("hidden_size") or config["n_embd"])
+    """Query heads, key and value heads, and the width of a head.
+
+    Raises `InputError` where a config says none, or no whole number above 0.
+    """
+    n_heads = _size(config, "num_attention_heads", "n_head")
+    d_model = _size(config, "hidden_size", "n_embd")
+    n_kept = config.get("num_key_value_heads")
+    d_head = config.get("head_dim")
     return (
         n_heads,
-        int(config.get("num_key_value_heads") or n_heads),
-        int(config.get("head_dim") or d_model // n_heads),
+        n_heads if n_kept is None else _size(config, "num_key_value_heads"),
+        d_model // n_heads if d_head is None else _size(config, "head_dim"),
     )
+
+
+def _size(config: Mapping[str, Any], *names: str) -> int:
+    """The first of these keys that a config has."""
+    name = next((name for name in names if name in config), names[0])
+    value = config.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"config.json: {name}: wanted a whole number above 0, got {value!r}")
+    return value
 
 
 def rotation(config: Mapping[str, Any], offset: int) -> Float[Tensor, "d_head d_head"] | None:

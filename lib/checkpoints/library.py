@@ -6,8 +6,9 @@ It runs no code that a checkpoint brings, and what it cannot open is refused in 
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -55,3 +56,30 @@ def refusing(wanted: str) -> Iterator[None]:
 def has_code(config: Any) -> bool:
     """Whether a config brings code of its own, also in the part of a model."""
     return '"auto_map":' in json.dumps(config)
+
+
+def model_class(folder: Path, config: Mapping[str, Any]) -> Any:
+    """The class of a checkpoint's model; raises `InputError` where transformers has none."""
+    if has_code(config):
+        got = "got one with code of its own (auto_map)"
+        raise InputError(f"{folder}: wanted a model of transformers, {got}")
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    with refusing(f"{folder}: wanted an architecture that can be imported, got {name}"):
+        import transformers
+
+        found: Any = getattr(transformers, name, None) if isinstance(name, str) else None
+        is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    if not is_model or found.forward is torch.nn.Module.forward:  # what models are derived from
+        wanted = f"wanted an architecture that transformers {transformers.__version__} has"
+        raise InputError(f"{folder}: {wanted}, got {names}")
+    return found
+
+
+def unloaded(folder: Path, config: Mapping[str, Any]) -> torch.nn.Module:
+    """The model of a checkpoint without its weights, on the meta device: names and shapes alone."""
+    kind = model_class(folder, config)
+    with refusing(f"{folder}: wanted a model that {kind.__name__} can make"):
+        made = kind.config_class.from_pretrained(folder, **SAFE)
+        with torch.device("meta"):
+            return kind(made)

@@ -12,33 +12,37 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from lib.files.files import InputError
 
-NEVER = (  # adapted
-    "lm_head",
-    "embed_out",
-    "score",
-    "classifier",
-    "pooler",
-    "wte",
-    "wpe",
-    "router",
-    "gate",
-)
+HEADS = ("lm_head", "embed_out", "score", "classifier")
+ROUTERS = ("router", "gate")
 
 
 def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The linear layers that an adapter may change, by name: no embedding, head or router."""
+    """The linear layers that an adapter may change, by name: no embedding, head or router.
+
+    A layer of a class derived from `Linear` is one, as peft has it, but for the projection of
+    `MultiheadAttention`, whose forward is never called.
+    """
     whole: Any = model
     head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
     return {
         name: module
         for name, module in model.named_modules()
-        if type(module).__name__ in ("Linear", "Conv1D")
+        if is_linear(module)
         and module is not head  # which may be tied to the embedding
-        and not set(name.split(".")) & set(NEVER)
+        and not set(name.split(".")) & {*HEADS, *ROUTERS}
+        and not any(word in type(module).__name__.lower() for word in ROUTERS)
     }
+
+
+def is_linear(module: torch.nn.Module) -> bool:
+    """Whether peft would wrap a module as a linear layer that is called."""
+    if isinstance(module, NonDynamicallyQuantizableLinear):
+        return False
+    return isinstance(module, torch.nn.Linear) or stored_as_columns(module)
 
 
 def stored_as_columns(module: torch.nn.Module) -> bool:
@@ -92,6 +96,23 @@ def matched_by_name(
     The model may be on the meta device. None where names do not decide: where a module's weight is
     made of several tensors or of a part of one, has another shape, or none by its name.
     """
+    wanted = model.state_dict()
+    fitting = {
+        place: [name for name in names if list(wanted[place].shape) == list(shapes[name])]
+        for place, names in stored_places(model, shapes).items()
+    }
+    found = {name: fitting.get(f"{name}.weight", []) for name in linear_modules(model)}
+    if any(len(names) != 1 for names in found.values()):
+        return None
+    return {name: names[0] for name, names in found.items()}
+
+
+def stored_places(model: torch.nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
+    """For each entry of a live model, the tensors on disk that the library loads into it alone.
+
+    The names are the library's own renaming. A tensor that it splits or joins with others is left
+    out.
+    """
     from transformers import conversion_mapping, core_model_loading
 
     whole: Any = model
@@ -100,16 +121,13 @@ def matched_by_name(
         converts = isinstance(change, core_model_loading.WeightConverter)
         (converters if converts else renamings).append(change)
     wanted = whole.state_dict()
+    how = (renamings, converters, whole.base_model_prefix, wanted)
     placed: dict[str, list[str]] = {}
-    for name, shape in shapes.items():
-        how = (renamings, converters, whole.base_model_prefix, wanted)
+    for name in names:
         place, converted = core_model_loading.rename_source_key(name, *how)
-        if converted is None and place in wanted and list(wanted[place].shape) == list(shape):
+        if converted is None and place in wanted:
             placed.setdefault(place, []).append(name)
-    found = {name: placed.get(f"{name}.weight", []) for name in linear_modules(model)}
-    if any(len(names) != 1 for names in found.values()):
-        return None
-    return {name: names[0] for name, names in found.items()}
+    return placed
 
 
 class Rest(NamedTuple):

@@ -23,25 +23,30 @@ COPIES = 3  # of the model in float32, on the host
 ON_GPU = 1.5  # copies there: the model, and what its layers make of a batch
 
 
-def plan_memory(base: Checkpoint, text: str, *, live: bool = False) -> int:
+def plan_memory(base: Checkpoint, text: str, *, live: bool = False, n_parameters: int = 0) -> int:
     """About the bytes of memory of the host that a plan takes: what it must have to begin.
 
-    `live` where models are opened without a text too, for what an adapter carries whole.
+    The model is as large as its weights, or has `n_parameters`, those of its config, where these
+    are more. `live` where models are opened without a text too, for what an adapter carries whole.
     """
     entries = [entry for entry in base.tensors.values() if entry.dtype in FLOATS]
-    n_weights = sum(prod(entry.shape) for entry in entries)
+    n_stored = sum(prod(entry.shape) for entry in entries)
+    n_weights = max(n_stored, n_parameters)
     stored = sum(prod(entry.shape) * BYTES[entry.dtype] for entry in entries)
+    stored += BYTES["F32"] * (n_weights - n_stored)
     largest = max((prod(entry.shape) for entry in entries), default=0)
     one = STARTED + 4 * MATRICES * largest
     return round(one + (2 * stored * live if text == "-" else 4 * COPIES * n_weights))
 
 
-def check_plan_memory(base: Checkpoint, text: str, device: str, *, live: bool = False) -> int:
+def check_plan_memory(
+    base: Checkpoint, text: str, device: str, *, live: bool = False, n_parameters: int = 0
+) -> int:
     """Say what a plan will hold; raises `InputError` where the host, or the GPU, has less free.
 
     Gives the bytes on the host.
     """
-    n_bytes = plan_memory(base, text, live=live)
+    n_bytes = plan_memory(base, text, live=live, n_parameters=n_parameters)
     check_memory("plan", n_bytes)
     if kind_of(device) == "cuda" and text != "-":
         wanted = 4 * ON_GPU * sum(prod(entry.shape) for entry in base.tensors.values())

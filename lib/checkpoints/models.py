@@ -8,12 +8,13 @@ from typing import Any, Literal
 import torch
 
 from lib.checkpoints.folders import Checkpoint
-from lib.checkpoints.library import SAFE, has_code, quiet, refusing
+from lib.checkpoints.library import SAFE, model_class, quiet, refusing, unloaded
 from lib.checkpoints.linear_modules import (
     linear_modules,
     matched_by_content,
     matched_by_name,
     stored_as_columns,
+    stored_places,
 )
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
@@ -77,7 +78,7 @@ def open_model(
 
     Raises `InputError` for one that transformers cannot open.
     """
-    kind = _model_class(folder, config)
+    kind = model_class(folder, config)
     with refusing(f"{folder}: wanted a checkpoint that {kind.__name__} can read"):
         model, told = kind.from_pretrained(
             folder, dtype=dtype or "auto", output_loading_info=True, **SAFE
@@ -90,16 +91,12 @@ def open_model(
 
 
 def linear_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]]:
-    """Of each linear module its tensor, and whether that is stored as in × out.
+    """The tensor of each linear module, and whether it is stored as in × out.
 
     Where names decide no weight is read; else the model is opened, and matched by content.
     """
-    folder = checkpoint.model_folder
-    kind = _model_class(folder, checkpoint.config)
-    with refusing(f"{folder}: wanted a model that {kind.__name__} can make"):
-        config = kind.config_class.from_pretrained(folder, **SAFE)
-        with torch.device("meta"):
-            model = kind(config)
+    model = unloaded(checkpoint.model_folder, checkpoint.config)
+    with refusing(f"{checkpoint.model_folder}: wanted weights of {type(model).__name__}"):
         shapes = {name: entry.shape for name, entry in checkpoint.tensors.items()}
         places = matched_by_name(model, shapes)
     if places is None:
@@ -108,6 +105,22 @@ def linear_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]]:
         places = matched_by_content(model, tensors)
     live = linear_modules(model)
     return {name: (place, stored_as_columns(live[name])) for name, place in places.items()}
+
+
+def check_shapes(checkpoint: Checkpoint) -> int:
+    """How many parameters the model of a checkpoint has; its weights are not read.
+
+    Raises `InputError` where a weight has another shape than the config gives it: the library would
+    make a model of the config's size before it says so.
+    """
+    model = unloaded(checkpoint.model_folder, checkpoint.config)
+    live = dict(model.state_dict())
+    for name, places in stored_places(model, checkpoint.tensors).items():
+        got = list(checkpoint.tensors[places[0]].shape)
+        if len(places) == 1 and list(live[name].shape) != got:
+            wanted = f"wanted the shape {list(live[name].shape)} that config.json gives it"
+            raise InputError(f"{checkpoint.model_folder}: {places[0]}: {wanted}, got {got}")
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:
@@ -160,7 +173,7 @@ def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
 
 def check_architecture(folder: Path, config: Mapping[str, Any]) -> None:
     """Raise `InputError` where the config alone says that transformers cannot open the model."""
-    kind = _model_class(folder, config)
+    kind = model_class(folder, config)
     with refusing(f"{folder}: wanted a config that {kind.__name__} can read"):
         kind.config_class.from_pretrained(folder, **SAFE)
 
@@ -174,21 +187,3 @@ def save_model(model: Any, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         for file in Path(part).iterdir():
             file.replace(folder / file.name)
-
-
-def _model_class(folder: Path, config: Mapping[str, Any]) -> Any:
-    """The class of a checkpoint's model; raises `InputError` where transformers has none."""
-    if has_code(config):
-        got = "got one with code of its own (auto_map)"
-        raise InputError(f"{folder}: wanted a model of transformers, {got}")
-    names = config.get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
-    with refusing(f"{folder}: wanted an architecture that can be imported, got {name}"):
-        import transformers
-
-        found: Any = getattr(transformers, name, None) if isinstance(name, str) else None
-        is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not is_model or found.forward is torch.nn.Module.forward:  # what models are derived from
-        wanted = f"wanted an architecture that transformers {transformers.__version__} has"
-        raise InputError(f"{folder}: {wanted}, got {names}")
-    return found

@@ -32,32 +32,34 @@ class Sample(NamedTuple):
     counts: list[bool]
 
 
-def of_json_lines(text: bytes) -> bool:
-    """Whether the first line of a text is a JSON object."""
+def of_json_lines(file: Path) -> bool:
+    """Whether the first line of a text that is not empty is a JSON object."""
+    first = next((line for _, line in _lines(file)), b"")
     try:
-        return isinstance(json.loads(text.strip().partition(b"\n")[0]), dict)
+        return isinstance(json.loads(first), dict)
     except (ValueError, RecursionError):
         return False
 
 
 def json_samples(
-    file: Path, text: bytes, ids: Ids, tokenizer: Any, seq_len: int, n_wanted: int
+    file: Path, ids: Ids, tokenizer: Any, seq_len: int, n_wanted: int
 ) -> dict[str, Tokens]:
-    """The first samples of JSON lines, each cut to `seq_len` tokens.
+    """The first samples of JSON lines, each cut to `seq_len` tokens; one line is held at a time.
 
     A line has `messages`, of which the assistant's tokens count, or `prompt` and `completion`, of
     which the completion's do. A sample of which no token counts after the cut is left out. Raises
     `InputError`, with the line's number, for any other line, also beyond the samples that are
     wanted, and where they are too few.
     """
-    lines = [(i, line) for i, line in enumerate(text.split(b"\n"), 1) if line.strip()]
-    objects = [(f"{file}: line {i}", _object(f"{file}: line {i}", line)) for i, line in lines]
+    for i, line in _lines(file):
+        _object(f"{file}: line {i}", line)
     found = []
     n_left = 0
-    for where, one in objects:
+    for i, line in _lines(file):
         if len(found) == n_wanted:
             break
-        sample = _sample(where, one, ids, tokenizer)
+        where = f"{file}: line {i}"
+        sample = _sample(where, _object(where, line), ids, tokenizer)
         sample = Sample(sample.ids[:seq_len], [False, *sample.counts[1:seq_len]])
         if any(sample.counts):
             found.append(sample)
@@ -106,6 +108,14 @@ def masked(samples: dict[str, Tokens], folder: Path, tokenizer: Any) -> dict[str
         "input_ids": ids.masked_fill(chosen, tokenizer.mask_token_id),
         "labels": ids.masked_fill(~chosen, IGNORED),
     }
+
+
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not empty, with their numbers from 1."""
+    with file.open("rb") as opened:
+        for i, line in enumerate(opened, 1):
+            if line.strip():
+                yield i, line
 
 
 def _object(where: str, line: bytes) -> dict[str, Any]:

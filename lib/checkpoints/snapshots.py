@@ -13,7 +13,14 @@ import pandas as pd
 import torch
 
 from lib.checkpoints.adapters import LISTED
-from lib.checkpoints.folders import TUNED, Checkpoint, check_pair, n_matrices, open_checkpoint
+from lib.checkpoints.folders import (
+    NUMBER,
+    TUNED,
+    Checkpoint,
+    check_pair,
+    n_matrices,
+    open_checkpoint,
+)
 from lib.checkpoints.stored import CONFIG
 from lib.checkpoints.tuned_adapters import is_adapter, open_adapter
 from lib.checkpoints.update_spectra import squared_norm, update_of
@@ -135,7 +142,7 @@ def digest(W: torch.Tensor) -> str:
 
 
 def _step(name: str) -> int:
-    found = re.search(r"(?:step|checkpoint|snapshot)[-_]?(\d+)$", name)
+    found = re.search(rf"(?:step|checkpoint|snapshot)[-_]?({NUMBER})$", name)
     return int(found[1]) if found else 0
 
 

@@ -1,6 +1,7 @@
 """Texts in batches of tokens, and a model's own loss on them."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,18 @@ from lib.checkpoints.samples import IGNORED, json_samples, masked, of_json_lines
 from lib.files.files import InputError
 
 Batch = dict[str, Tensor]
+TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+TABLES = (".csv", ".tsv", ".parquet", ".json", ".arrow", ".xlsx")
+LEAST_PART = 1 << 20  # bytes of a text that are read at once
+BYTES_A_TOKEN = 16  # more than a token of a text has, so that one part is nearly always enough
 
 
 def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
@@ -25,7 +38,10 @@ def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         given = dict(batch)
         if "labels" not in given:
             given["labels"] = given["input_ids"]
-        return model(**given).loss
+        found = model(**given).loss
+    if found is None:
+        raise InputError(f"{wanted}: it has other labels, give them as safetensors")
+    return found
 
 
 def mean_loss(model: torch.nn.Module, batches: Sequence[Batch]) -> float:
@@ -78,15 +94,15 @@ def read_batches(
     wanted = n_batches * batch_size
     is_masked = str(config.get("architectures")).endswith("ForMaskedLM']")
     try:
+        check_plain(text, config)
         if text.suffix == ".safetensors":
             samples = load_file(text)
         else:
             seq_len = min(seq_len, int(most))
-            words = text.read_bytes()
-            if text.suffix == ".jsonl" or of_json_lines(words):
-                samples = lines(folder, config, text, words, seq_len, wanted)
+            if text.suffix == ".jsonl" or of_json_lines(text):
+                samples = lines(folder, config, text, seq_len, wanted)
             else:
-                tokens = token_ids(folder, words, n_words)
+                tokens = first_tokens(folder, text, n_words, wanted * seq_len)
                 samples = {"input_ids": windows(folder, tokens, seq_len, special=is_masked)}
         if is_masked and "input_ids" in samples and "labels" not in samples:
             samples = masked(samples, folder, open_tokenizer(folder))
@@ -106,6 +122,22 @@ def read_batches(
         {name: values[start : start + batch_size].to(device) for name, values in samples.items()}
         for start in range(0, wanted, batch_size)
     ]
+
+
+def check_plain(text: Path, config: Mapping[str, Any]) -> None:
+    """Raise `InputError` where a file is a table or a JSON list, or the model wants two texts.
+
+    Their brackets and commas would be measured as text, and an encoder and decoder on copying.
+    """
+    with text.open("rb") as opened:
+        begun = opened.read(4096).lstrip()
+    is_list = re.match(rb"\[\s*[\[{\"]", begun)
+    if text.suffix.lower() in TABLES or begun.startswith(b"PAR1") or is_list:
+        wanted = "wanted a text, JSON lines, or safetensors"
+        raise InputError(f"{text}: {wanted}, got a table or a JSON list: write a line for each row")
+    if config.get("is_encoder_decoder") and text.suffix != ".safetensors":
+        wanted = "wanted safetensors with input_ids and labels, for a model of encoder and decoder"
+        raise InputError(f"{text}: {wanted}, got one text")
 
 
 def windows(
@@ -129,7 +161,7 @@ def windows(
 
 
 def lines(
-    folder: Path, config: Mapping[str, Any], file: Path, text: bytes, seq_len: int, n_wanted: int
+    folder: Path, config: Mapping[str, Any], file: Path, seq_len: int, n_wanted: int
 ) -> dict[str, Int[Tensor, "sample position"]]:
     """The samples of JSON lines, which a causal model alone has."""
     if not str(config.get("architectures")).endswith("ForCausalLM']"):
@@ -143,7 +175,39 @@ def lines(
             return token_ids(folder, words.encode(), n_words).tolist() if words else []
         return tokenizer(words, add_special_tokens=False)["input_ids"]
 
-    return json_samples(file, text, ids, tokenizer, seq_len, n_wanted)
+    return json_samples(file, ids, tokenizer, seq_len, n_wanted)
+
+
+def first_tokens(folder: Path, file: Path, vocab_size: int, n_wanted: int) -> Int[Tensor, " token"]:
+    """The tokens of a text, at least `n_wanted` where it has them; of a long one, its beginning.
+
+    What is read grows with what is wanted and not with the file. A part of a text ends with a line,
+    and is long enough for twice the tokens that are wanted, so that its end moves none of these.
+    """
+    n_bytes = LEAST_PART + BYTES_A_TOKEN * n_wanted
+    while True:
+        with file.open("rb") as opened:
+            part = opened.read(n_bytes)
+            whole = not opened.read(1)
+        if not whole:
+            part = part[: part.rfind(b"\n") + 1] or _whole_characters(part)
+        tokens = token_ids(folder, part, vocab_size)
+        if whole or len(tokens) >= 2 * n_wanted:
+            return tokens
+        n_bytes *= 2
+
+
+def _whole_characters(part: bytes) -> bytes:
+    """A part of a text in UTF-8 without the character that its end cuts."""
+    for cut in range(4):
+        try:
+            part[len(part) - 4 - cut :].decode("utf-8")
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                return part[: len(part) - 4 - cut + error.start]
+        else:
+            return part
+    return part
 
 
 def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token"]:
@@ -168,7 +232,7 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a tokenizer stands beside a checkpoint."""
-    return any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+    return any((folder / name).is_file() for name in TOKENIZERS)
 
 
 def open_tokenizer(folder: Path) -> Any:

@@ -4,14 +4,17 @@ What is no plain LoRA is refused in one line, by name: another kind of adapter, 
 are no matrices, modules that the base lacks, pickles.
 """
 
-import re
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lib.checkpoints.folders import INDEX, WHOLE, Checkpoint, prefixes
+from lib.checkpoints.library import unloaded
+from lib.checkpoints.linear_modules import stored_as_columns
 from lib.checkpoints.stored import (
     CONFIG,
+    PLAIN,
     PREFIX,
     WEIGHTS,
     factor_names,
@@ -20,7 +23,7 @@ from lib.checkpoints.stored import (
     stored_names,
     whole_names,
 )
-from lib.checkpoints.update_spectra import Product
+from lib.checkpoints.update_spectra import Product, update_of
 from lib.files.files import InputError
 from lib.files.inputs import Entry, read_header, read_json
 
@@ -51,6 +54,7 @@ class AdapterCheckpoint(Checkpoint):
 
     base: Checkpoint = field(kw_only=True)  # with the adapter's names
     changed: tuple[str, ...] = field(kw_only=True)  # by the adapter, also what is tied
+    by_columns: frozenset[str] = field(kw_only=True)  # of these, what is stored as in × out
 
     @property
     def kind(self) -> str:
@@ -64,8 +68,17 @@ class AdapterCheckpoint(Checkpoint):
 
     def load(self, name: str) -> Any:
         """The tensor of that name; raises `InputError` where it holds NaN or infinity."""
-        found = super().load(name)
+        found = self._stored(name)
         return found.added_to(self.base.load(name)) if isinstance(found, Product) else found
+
+    def update(self, name: str, W_0: Any) -> Any:
+        """What the adapter adds to a matrix W_0 of the base: a product where it is known."""
+        return update_of(self._stored(name), W_0)
+
+    def _stored(self, name: str) -> Any:
+        file = self.tensors[name].file
+        place = self.stored.get(name, name)
+        return load_tensor(file, place, by_columns=name in self.by_columns)
 
 
 def is_adapter(folder: Path) -> bool:
@@ -82,8 +95,9 @@ def open_adapter(base: Checkpoint, folder: Path) -> AdapterCheckpoint:
     _check_kind(folder / CONFIG, read_json(folder / CONFIG))
     _check_factors(folder)
     own = {}
+    by_columns = stored_by_columns(base, folder)
     for name in stored_names(folder):
-        found = load_tensor(folder, name)
+        found = load_tensor(folder, name, by_columns=name in by_columns)
         dtype = "F32" if name in factor_names(folder) else _dtype(folder, name)
         own[name] = Entry(folder, tuple(found.shape), dtype)
     begun = _with_names_of(base, Checkpoint(folder, base.config, own))
@@ -99,7 +113,23 @@ def open_adapter(base: Checkpoint, folder: Path) -> AdapterCheckpoint:
         {name: place for name, place in begun.stored.items() if name not in own},
         base=begun,
         changed=tuple(own),
+        by_columns=by_columns,
     )
+
+
+def stored_by_columns(base: Checkpoint, folder: Path) -> frozenset[str]:
+    """The weights that an adapter changes and that the base stores as in × out.
+
+    The class of each layer decides, as peft has it: what a config says of all layers together
+    (`fan_in_fan_out`) is asked only where transformers cannot make the model.
+    """
+    names = factor_names(folder)
+    try:
+        live = dict(unloaded(base.folder, base.config).named_modules())
+    except InputError:
+        return frozenset(names if read_json(folder / CONFIG).get("fan_in_fan_out") else ())
+    modules = {name: live.get(name.removesuffix(".weight")) for name in names}
+    return frozenset(name for name, one in modules.items() if one and stored_as_columns(one))
 
 
 def _with_names_of(base: Checkpoint, adapter: Checkpoint) -> Checkpoint:
@@ -130,14 +160,16 @@ def _check_kind(file: Path, config: Any) -> None:
         if not isinstance(numbers, dict):
             raise InputError(f"{file}: {pattern}: wanted names and numbers, got {numbers}")
         for one in (config.get(key), *numbers.values()):
-            if not isinstance(one, int | float) or (key == "r" and one < 1):
-                raise InputError(f"{file}: {key}: wanted a number, got {one}")
+            if (
+                not isinstance(one, int | float)
+                or not math.isfinite(one)
+                or (key == "r" and one < 1)
+            ):
+                raise InputError(f"{file}: {key}: wanted a finite number, got {one}")
         for one in numbers:
-            try:
-                re.compile(one)
-            except re.error as error:
-                wanted = "wanted regular expressions"
-                raise InputError(f"{file}: {pattern}: {wanted}, got {one}: {error}") from error
+            if not PLAIN.fullmatch(one):
+                wanted = "wanted names of modules, with anchors, .* and | alone"
+                raise InputError(f"{file}: {pattern}: {wanted}, got {one!r}")
 
 
 def _check_factors(folder: Path) -> None:

@@ -96,7 +96,7 @@ def gram_singular_values(A: Float[Tensor, "row col"]) -> Float[Tensor, " rank"]:
     r"""All singular values, as the roots of the eigenvalues of $A^\top A$ (of the shorter side), in
     float64 by blocks.
 
-    Those below some $10^{-8} \sigma_1$ are lost: squaring halves the digits.
+    Values below some $10^{-8} \sigma_1$ are lost: squaring halves the digits.
     """
     return _roots(torch.linalg.eigvalsh(_gram(_tall(A))))
 

@@ -31,7 +31,7 @@ def initial_weights(
     """W_0 and V_0 of a `start`.
 
     W is Gaussian, or against the order of the lists. V is Gaussian, or a multiple of P, -P or a
-    wrong P, and then a little off any symmetry.
+    wrong P plus a little noise that breaks every symmetry.
     """
     L = task.n_tokens
     P = task.label_matrix
@@ -69,7 +69,7 @@ class Rows:
     counts: Float[Tensor, "row key"]
     query: Int[Tensor, " row"]
     star: Int[Tensor, " row"]  # the token that determines the label
-    place: Int[Tensor, " row"]  # of that token in the query's list, from 1
+    place: Int[Tensor, " row"]  # the place of that token in the query's list, from 1
     weight: Float[Tensor, " row"]
 
     @classmethod
@@ -167,7 +167,7 @@ def errors(
 
 
 class _Slopes:
-    r"""What the derivatives of the population loss are made of, row by row.
+    r"""The parts of which the derivatives of the population loss are made, row by row.
 
     $p = \mathrm{softmax}(z)$, $G = \mu (p - e_y)$ and $d = V^\top G$.
     """
@@ -266,7 +266,7 @@ class PopulationLoss:
         return z.gather(1, y)[:, 0] - z.scatter(1, y, -torch.inf).amax(1)
 
     def right(self, weights: dict[str, Tensor]) -> Bool[Tensor, " row"]:
-        """Which rows are right; a tie is not."""
+        """Whether each row is right; a tie is not."""
         return self.margins(weights) > 0
 
     def accuracy(self, weights: dict[str, Tensor]) -> float:
@@ -274,7 +274,7 @@ class PopulationLoss:
         return float(self.rows.weight[self.right(weights)].sum() / self.rows.weight.sum())
 
     def measured(self, weights: dict[str, Tensor]) -> dict[str, float]:
-        """Accuracy over the law, and how far V is along P.
+        """The accuracy over the law, and how far V is along P.
 
         V and P are compared raw and with their columns centred. The accuracy is 1 if and only if
         every row is right, whatever the rounding of the weights' sum.
@@ -290,7 +290,7 @@ class PopulationLoss:
         }
 
     def attention_curvature(self, weights: dict[str, Tensor]) -> float:
-        r"""The largest eigenvalue of the Hessian in W: of its blocks, one for each query.
+        r"""The largest eigenvalue of the Hessian in W, over its blocks, one for each query.
 
         At fixed V the columns do not interact. A row adds $\mu\, B^\top (\mathrm{diag}\, p - p
         p^\top) B + \mathrm{diag}(g) - \alpha g^\top - g \alpha^\top$ with $B_{kb} = (V_{kb} -

@@ -17,14 +17,15 @@ from torch import Tensor
 from lib.decision_lists.attention import Rows, attention_to_star
 from lib.decision_lists.lists import Task
 
-N_EPSILONS = 1000  # at which `least_feasible_length` looks, for each n
+N_EPSILONS = 1000  # the number of ε at which `least_feasible_length` looks, for each n
 
 
 def rarest_conflict(task: Task) -> float:
     r"""$P_{\min}$, the least positive $P(F_{a,i,k})$.
 
-    Over queries a, places i and tokens $k \notin \{a_1 .. a_i\}$. F is that a, $a_i$ and k are in
-    the sequence and none of $a_1 .. a_{i-1}$ is: k competes with the right token.
+    It is taken over queries a, places i and tokens $k \notin \{a_1 .. a_i\}$. F is the event that
+    a, $a_i$ and k are in the sequence and none of $a_1 .. a_{i-1}$ is: k competes with the right
+    token.
     """
     present = (task.counts > 0).double()
     least = math.inf
@@ -134,7 +135,7 @@ class DescentBound:
         self, residual: float, start_deviation: float, step_size: float, curvature: float
     ) -> bool:
         """Whether every precondition holds; `residual` is that of the scale, relative to it."""
-        rounding = 1e-15 * self.scale  # of c in V_0
+        rounding = 1e-15 * self.scale  # the rounding of c in V_0
         near = start_deviation <= self.epsilon / 2 * (1 + 1e-9) + rounding
         return self.feasible and residual <= 1e-9 and near and step_size * curvature <= 1
 
@@ -160,9 +161,9 @@ def descent_bound_of(task: Task) -> DescentBound:
 def least_feasible_length(length: int) -> int:
     r"""The least n for which some $\epsilon$ meets the preconditions, at V_0 = cP, L = n + 1.
 
-    For `N_EPSILONS` values of $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the
-    `initial_loss` at the c of each, under the uniform law ($\delta = 1 / L$). That the best is
-    $\epsilon = n L_0 / 18$, and n the `closed_form_length`, is for the comparison to say.
+    The search tries `N_EPSILONS` values of $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being
+    the `initial_loss` at the c of each, under the uniform law ($\delta = 1 / L$). It does not use
+    that the best is $\epsilon = n L_0 / 18$, and n the `closed_form_length`: a comparison shows it.
     """
 
     def feasible(n: int, k: int) -> bool:
@@ -203,7 +204,7 @@ def first_failing_place(
 ) -> tuple[int, int] | None:
     """The first query with a wrong row, and the smallest place of its list that determines one.
 
-    None if all is right. The smallest place matters: with the largest, Lemma 1 is false.
+    It is None if all is right. The smallest place matters: with the largest, Lemma 1 is false.
     """
     if not wrong.any():
         return None
@@ -234,8 +235,8 @@ def lemma_1_bound(
     The sum is over the wrong rows of the query and the place `at`.
     """
     a, i = at
-    those = wrong & (rows.query == a) & (rows.place == i)
-    return scale / 2 * float((rows.weight * attention_to_star(W, rows))[those].sum())
+    failing = wrong & (rows.query == a) & (rows.place == i)
+    return scale / 2 * float((rows.weight * attention_to_star(W, rows))[failing].sum())
 
 
 def lemma_2_bound(L_0: float, seq_len: int, epsilon: float) -> float:

@@ -27,7 +27,7 @@ def list_order_margin(
     query, best, allowed = _cases(lists, W.shape[0], seq_len, repeats)
     token = torch.arange(W.shape[0])
     together = torch.where(query == best, 2, 3)[:, None].expand(allowed.shape)
-    held = torch.where(token == query[:, None], 2, together)  # k = a is held already
+    held = torch.where(token == query[:, None], 2, together)  # k = a is in the sequence already
     rivals = allowed & (token != best[:, None]) & (held <= seq_len)
     threshold = (seq_len + 1 - held).clamp(min=1).double().log() if repeats else 0.0
     margin = W[best, query][:, None] - W.T[query] - threshold
@@ -44,10 +44,10 @@ def logit_margin(
 ) -> float:
     r"""For any V: the least $\min_N \sum_b N_b\, e^{W_{b,a}} (V_{y,b} - V_{k,b})$.
 
-    Over a, i and labels k other than y. All is right if and only if it is positive. The sum is
-    linear in the counts N: beside a and $a_i$, once each, the free positions go to the worst
-    allowed token (repeats) or to the worst distinct ones. The weights $e^{W_{b,a}}$ are over the
-    largest of those allowed.
+    It is taken over a, i and labels k other than y. All is right if and only if it is positive. The
+    sum is linear in the counts N: beside a and $a_i$, once each, the free positions go to the worst
+    allowed token (repeats) or to the worst distinct ones. The weights $e^{W_{b,a}}$ are divided by
+    the largest among the allowed tokens.
     """
     query, best, allowed = _cases(lists, W.shape[0], seq_len, repeats)
     held = torch.zeros_like(allowed).scatter(1, torch.stack([query, best], 1), True)

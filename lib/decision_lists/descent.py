@@ -18,28 +18,28 @@ from lib.training.devices import generator
 from lib.training.gradient_descent import Step, Weights, gradient_descent
 
 Noise = Literal["none", "uniform", "adversarial"]
-ITERATIONS = 60  # of the equation for c, whose L_0 is measured at c
+ITERATIONS = 60  # at most, of the equation for c, whose L_0 is measured at c
 FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice
 FLAT = 1e-12  # below it, an entry of the gradient has no sign
-# of a Ritz pair, over its value: the value's own error is of the order of the square
+# The residual of a Ritz pair over its value; the value's own error is of the order of its square.
 RESIDUAL = 1e-3
 COARSE = 0.05  # the same, where it is enough to know that a value is not the largest
-DEEPEST = 12  # halvings of a segment
-# of the largest curvature: a curvature below it that hardly changes is not looked at in every
-# segment
+DEEPEST = 12  # the most halvings of a segment
+# Below this share of the largest curvature, one that hardly changes is not looked at in every
+# segment.
 CALM = 0.25
-HARDLY = 0.1  # of the curvature, since the last look
-WIDEST = 32  # steps from one look to the next
+HARDLY = 0.1  # the share by which a curvature hardly changes from one look to the next
+WIDEST = 32  # the most steps from one look to the next
 
 
 @dataclass(frozen=True)
 class Solver:
-    """How step sizes are found (`compliant_descent`), and curvatures in W and V."""
+    """How step sizes (`compliant_descent`) and curvatures in W and V are found."""
 
     spare: Annotated[float, Interval("[0, 1]")]
     tolerance: Annotated[float, Interval("[1e-6, 1]")]
     n_checked: Annotated[int, Interval("[2, 1000]")]
-    max_steps: Annotated[int, Interval("[1, 100000]")]  # all of which are held in memory
+    max_steps: Annotated[int, Interval("[1, 100000]")]  # all are held in memory
     max_repeats: Annotated[int, Interval("[1, 100]")]
     lanczos_iterations: Annotated[int, Interval("[2, 200]")]
 
@@ -52,10 +52,10 @@ def largest_eigenpair(
 ) -> tuple[float, Float[Tensor, " n"]]:
     """The largest eigenvalue of the symmetric map `apply` and its unit vector, by Lanczos.
 
-    With full reorthogonalisation. The value is the Ritz value from the Krylov space of `start`,
-    never above the eigenvalue but for rounding, and exact once the space is invariant. The search
-    ends once an eigenvalue is within `RESIDUAL` of it, relatively, or within `COARSE` and still far
-    below `known`.
+    The basis is fully reorthogonalised. The value is the Ritz value from the Krylov space of
+    `start`, never above the eigenvalue but for rounding, and exact once the space is invariant. The
+    search ends once an eigenvalue is within `RESIDUAL` of it, relatively, or within `COARSE` and
+    still far below `known`.
     """
     basis = [start / start.norm()]
     T = np.zeros((n_iterations + 1, n_iterations + 1))
@@ -124,7 +124,7 @@ def noisy_start(
         draw = generator(seed, "noise", task.name)
         offset = most * (2 * torch.rand(P.shape, generator=draw, dtype=torch.float64) - 1)
     elif noise == "adversarial":
-        # the steepest ascent of the loss within ε/2 an entry, until no sign changes
+        # This is the steepest ascent of the loss within ε/2 an entry, until no sign changes.
         for _ in range(FLIPS):
             _, gradients = loss({"W": zero, "V": plain.scale * P + offset})
             before = offset
@@ -136,9 +136,13 @@ def noisy_start(
         L_0, _ = loss({"W": zero, "V": bound.scale * P + offset})
         return replace(bound, L_0=float(L_0))
 
-    bound = plain
-    for _ in range(ITERATIONS):
-        bound = at_its_loss(bound)
+    seen = [plain]
+    while len(seen) <= ITERATIONS and seen.count(seen[-1]) == 1:
+        seen.append(at_its_loss(seen[-1]))
+    # The last digits may go round in a circle: what would come after all iterations is known then.
+    first = seen.index(seen[-1])
+    period = len(seen) - 1 - first
+    bound = seen[first + (ITERATIONS - first) % period] if period else seen[-1]
     residual = abs(at_its_loss(bound).scale / bound.scale - 1)
     return bound, residual, bound.scale * P + offset
 
@@ -150,8 +154,9 @@ class CompliantDescent:
     step_size: float
     steps: list[Step]
     curvatures: list[float]  # at each step, NaN where there was no look
-    largest: float  # along the path, and along the descents before, whose first steps were longer
-    # the largest of the segment where that was found, at many points evenly spaced
+    # The largest curvature along the path, and along earlier descents, whose steps were longer.
+    largest: float
+    # The largest of the segment where that was found, at many points evenly spaced.
     on_a_finer_grid: float
 
 

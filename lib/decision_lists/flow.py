@@ -32,7 +32,7 @@ Vector = Float[np.ndarray, " n"]
 
 
 def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "key query"]:
-    r"""Gradient of the limit of large values, $c \to \infty$, on distinct tokens.
+    r"""The gradient of the limit of large values, $c \to \infty$, on distinct tokens.
 
     There $\alpha_b = 1/n + O(1/c)$ and $z_b = c/n + (u_b - \bar u)/n$: the flow is that of the
     regression $\dot u_b = \frac1n \sum \mu\, (1[b = b^*] - p_b)$, $p = \mathrm{softmax}(u / n)$
@@ -46,7 +46,7 @@ def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, 
 def exchangeable_loss_gradient(
     w: Float[Tensor, " place"], n_tokens: int, seq_len: int, scale: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " place"]]:
-    r"""Loss of one query, and its gradient, for uniform subsets and V = cP, in $2^{m-1}$ terms.
+    r"""The loss of one query, and its gradient, for uniform subsets and V = cP, in $2^{m-1}$ terms.
 
     By symmetry the column of a query holds m + 1 values: w[0] for every token outside of its list,
     w[i] for the entry $a_i$. The loss is the mean over sequences that hold the query; in the
@@ -71,13 +71,13 @@ def exchangeable_loss_gradient(
     alpha = torch.softmax(
         torch.where(counts > 0, 0.0, -torch.inf) + w + counts.clamp(min=1).log(), -1
     )
-    each = alpha / counts.clamp(min=1)  # of a single token
+    each = alpha / counts.clamp(min=1)  # the attention to a single token
     absent = torch.full_like(rest, float(n_tokens - seq_len))
     log_many = torch.cat([counts, absent], 1).log()
     z = torch.cat([scale * each, torch.zeros_like(rest)], 1)
     total = torch.logsumexp(z + log_many, -1, keepdim=True)
     loss = (probability * (total - z.gather(1, star))[:, 0]).sum()
-    p = (z - total).exp()[:, :-1]  # of a single token
+    p = (z - total).exp()[:, :-1]  # the probability of a single token's label
     d = scale * p.scatter_add(1, star, torch.full_like(total, -1.0))
     pulled = each * (d - (alpha * d).sum(1, keepdim=True))
     share = (counts > 0).double()
@@ -109,7 +109,7 @@ class Flow(ABC):
     def at_once(self) -> bool:
         """Whether all is right at every small time after 0.
 
-        It is where the first velocity orders every column strictly.
+        This is so where the first velocity orders every column strictly.
         """
         return self.margin(self.velocity(self.start)) > 0 and not self.repeats
 
@@ -198,13 +198,13 @@ class ExchangeableFlow(Flow):
 
 @dataclass
 class Followed:
-    """What is noted of a flow on its way: its path, and when all is right, lost and regained."""
+    """The notes of a flow on its way: its path, and when all is right, lost and regained."""
 
     flow: ScaledFlow
     path: list[dict[str, float]] = field(default_factory=list)
     first: float = math.nan  # the time at which all is right for the first time
-    lost: float = math.nan  # and no longer, the last time that this happens
-    regained: float = math.nan  # and again, the last time
+    lost: float = math.nan  # the last time at which something becomes wrong again
+    regained: float = math.nan  # the last time at which all is right again
     n_lost: int = 0
     largest_attention: float = 1.0
 

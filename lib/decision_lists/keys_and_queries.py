@@ -2,7 +2,8 @@ r"""W_K and W_Q apart: gradient descent on $W = W_K^\top W_Q$ from small random 
 
 The columns of W_K and W_Q are tokens, so that W is [key, query] as in attention.py. Many starts of
 one task go side by side, in numpy and float64, on sequences of distinct tokens. A constant that is
-added to a column of W changes no output: singular values are of W less the means of its columns.
+added to a column of W changes no output: singular values are those of W minus the means of its
+columns.
 """
 
 import math
@@ -25,8 +26,8 @@ Squares = Float[np.ndarray, "start key query"]
 class StackedLoss:
     """The population loss of a task of distinct tokens at V = cP, for many W side by side.
 
-    Of every row of attention.py it looks at the tokens of the sequence alone: axes are the place of
-    a token in the sequence, the row, and the start.
+    It is that of attention.py, but looks in each row at the tokens of the sequence alone. Its axes
+    are the place of a token in the sequence, the row, and the start.
     """
 
     def __init__(self, task: Task, scale: float):
@@ -38,7 +39,7 @@ class StackedLoss:
         self.absent = (L - task.seq_len) * math.exp(-scale)  # their share of the softmax of labels
         self.weight = task.chances.numpy()[sequence] / task.seq_len
         self.star = (tokens == task.star.numpy()[sequence, query])[:, :, None]
-        self.entries = tokens * L + query  # of a flattened W
+        self.entries = tokens * L + query  # places in a flattened W
         ones = np.ones(self.entries.size)
         columns = np.arange(self.entries.size)
         shape = L * L, self.entries.size
@@ -123,7 +124,7 @@ class Factored:
         return Factored(self.W_K[kept], self.W_Q[kept])
 
 
-Weights = Whole | Factored  # of all starts: W, a step on, and some of the starts alone
+Weights = Whole | Factored  # weights of all starts, with W, a step on, and a choice of starts
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Staircase:
 
     @property
     def over(self) -> bool:
-        """Whether what it goes on for has come."""
+        """Whether the descent has come to what it goes on for."""
         last = self.singular_values[-1]
         if self.until == "first rise":
             return bool(last[0] > self.risen)
@@ -203,7 +204,7 @@ def staircases(
 
 
 def centred(W: Float[np.ndarray, "*start key query"]) -> Float[np.ndarray, "*start key query"]:
-    """W less the mean of each column, which no output depends on."""
+    """W minus the mean of each column, on which no output depends."""
     return W - W.mean(-2, keepdims=True)
 
 
@@ -228,7 +229,7 @@ def fewest_directions(loss: StackedLoss, W: Float[np.ndarray, "key query"]) -> i
 def permuted(task: Task, shift: int) -> Task:
     """The task with the lists of other tokens: token a plays the part of a − `shift`.
 
-    The law stays, so that frequent tokens head lists no more.
+    The law stays, so that frequent tokens no longer head lists.
     """
     L = task.n_tokens
     lists = tuple(tuple((b + shift) % L for b in task.lists[(a - shift) % L]) for a in range(L))

@@ -28,14 +28,14 @@ Lists = tuple[tuple[int, ...], ...]
 KINDS = ("cyclic", "random", "shared heads")
 OWN = "own "  # begins lists that somebody wrote down
 LAWS = ("uniform", "dirichlet")
-NUMBERED_LAWS = ("zipf", "log-normal", "frequent heads")
+NUMBERED_LAWS = ("zipf", "log-normal", "frequent heads", "sparse", "topics")
 OWN_LAWS = ("frequencies", "sequences")
 
 
 def lists_of(
     kind: str, n_tokens: int, length: int, n_heads: int, generator: torch.Generator
 ) -> Lists:
-    """Lists of one of `KINDS`, or those written down behind `OWN`."""
+    """Lists of one of `KINDS`, or lists that are written down behind `OWN`."""
     if kind == "cyclic":
         return cyclic_lists(n_tokens, length)
     if kind == "random":
@@ -46,7 +46,7 @@ def lists_of(
 
 
 def cyclic_lists(n_tokens: int, length: int) -> Lists:
-    """List of a: the `length` - 1 tokens before a on a circle, the farthest first, then a."""
+    """Lists on a circle: that of a has the `length` - 1 tokens before it, the farthest first."""
     _check_length(n_tokens, length)
     return tuple(
         tuple((a - i) % n_tokens for i in reversed(range(length))) for a in range(n_tokens)
@@ -54,7 +54,7 @@ def cyclic_lists(n_tokens: int, length: int) -> Lists:
 
 
 def random_lists(n_tokens: int, length: int, generator: torch.Generator) -> Lists:
-    """List of a: `length` - 1 other tokens in random order, then a."""
+    """Random lists: that of a has `length` - 1 other tokens in random order, then a."""
     _check_length(n_tokens, length)
     lists = []
     for a in range(n_tokens):
@@ -68,8 +68,8 @@ def shared_heads_lists(
 ) -> Lists:
     """Lists that begin with the heads, the tokens 0 .. n_heads - 1; a head's list is itself alone.
 
-    The other tokens, in random order, take `length` - 1 consecutive heads of the circle of heads,
-    each beginning one further on: there are `n_heads` patterns, equally frequent up to one.
+    The other tokens, in random order, take `length` - 1 consecutive heads on the circle of heads,
+    and each begins one head further on: there are `n_heads` patterns, equally frequent up to one.
     """
     _check_length(n_tokens, length)
     if not length - 1 <= n_heads < n_tokens:
@@ -108,7 +108,7 @@ def _check_length(n_tokens: int, length: int) -> None:
 def random_permutation(n_tokens: int, generator: torch.Generator) -> tuple[int, ...]:
     """A permutation that is not its own inverse, so that a transposed matrix P is noticed.
 
-    Two tokens have none.
+    Two tokens have no such permutation: any is returned.
     """
     while True:
         pi = torch.randperm(n_tokens, generator=generator)
@@ -129,7 +129,7 @@ def label_matrix(
 def in_list_order(lists: Lists) -> Float[Tensor, "key query"]:
     """W that orders every column by its list.
 
-    0 outside of the list, 1 at its end, and one more for each place towards its head.
+    An entry is 0 outside of the list, 1 at its end, and one more for each place towards its head.
     """
     W = torch.zeros(len(lists), len(lists), dtype=torch.float64)
     for a, entries in enumerate(lists):
@@ -138,7 +138,7 @@ def in_list_order(lists: Lists) -> Float[Tensor, "key query"]:
 
 
 def subsets(n_tokens: int, seq_len: int) -> Float[Tensor, "class token"]:
-    """Counts of every sequence class of `seq_len` distinct tokens: zeros and ones."""
+    """The counts of every sequence class of `seq_len` distinct tokens: zeros and ones."""
     if not 1 <= seq_len <= n_tokens:
         raise ValueError(f"seq_len must lie in 1..{n_tokens}, got {seq_len}")
     return _counts(list(combinations(range(n_tokens), seq_len)), n_tokens)
@@ -151,14 +151,14 @@ def _counts(classes: list[tuple[int, ...]], n_tokens: int) -> Float[Tensor, "cla
 
 
 def classes_of(n_tokens: int, seq_len: int, repeats: bool) -> Float[Tensor, "class token"]:
-    """Counts of every sequence class, with repeats or without."""
+    """The counts of every sequence class, with repeats or without."""
     if not repeats:
         return subsets(n_tokens, seq_len)
     return _counts(list(combinations_with_replacement(range(n_tokens), seq_len)), n_tokens)
 
 
 def n_classes_of(n_tokens: int, seq_len: int, repeats: bool) -> int:
-    """How many classes of sequences there are."""
+    """The number of classes of sequences."""
     return math.comb(n_tokens + repeats * (seq_len - 1), seq_len)
 
 
@@ -178,7 +178,7 @@ def log_normal_frequencies(
 
 
 def frequent_heads(n_tokens: int, n_heads: int, ratio: float) -> Float[Tensor, " token"]:
-    """Frequency `ratio` for the tokens 0 .. n_heads - 1, one for the others."""
+    """The frequency `ratio` for the tokens 0 .. n_heads - 1, and one for the others."""
     frequencies = torch.ones(n_tokens, dtype=torch.float64)
     frequencies[:n_heads] = ratio
     return frequencies
@@ -189,8 +189,8 @@ def product_law(
 ) -> Float[Tensor, " class"]:
     r"""Probabilities of the classes $\propto \prod_b \theta_b^{N_b} / N_b!$.
 
-    On multisets, the law of tokens drawn independently with the frequencies $\theta$; on subsets,
-    that law given that no token repeats.
+    On multisets it is the law of tokens drawn independently with the frequencies $\theta$; on
+    subsets, that law given that no token repeats.
     """
     weight = (counts @ frequencies.log() - torch.lgamma(counts + 1).sum(1)).exp()
     return weight / weight.sum()
@@ -237,12 +237,38 @@ def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, "
     return weight / weight.sum()
 
 
+def sparse_law(n_classes: int, share: float, generator: torch.Generator) -> Float[Tensor, " class"]:
+    """Probabilities of which a `share` is not zero: `dirichlet_law` on classes drawn at random.
+
+    At least one class is possible.
+    """
+    possible = torch.randperm(n_classes, generator=generator)[: max(1, round(share * n_classes))]
+    probability = torch.zeros(n_classes, dtype=torch.float64)
+    probability[possible] = dirichlet_law(len(possible), generator)
+    return probability
+
+
+def topics_law(
+    counts: Float[Tensor, "class token"], n_topics: int, generator: torch.Generator
+) -> Float[Tensor, " class"]:
+    """The mean of `n_topics` product laws, each with log-normal frequencies (sigma 1) of its own.
+
+    A sequence is of one topic, so that its tokens depend on each other.
+    """
+    topics = [
+        product_law(counts, log_normal_frequencies(counts.shape[1], 1.0, generator))
+        for _ in range(n_topics)
+    ]
+    return torch.stack(topics).mean(0)
+
+
 @dataclass(frozen=True)
 class Law:
     """A law over sequences.
 
-    `value` is Zipf's exponent, the sigma of log-normal frequencies, or how much more frequent a
-    head is. `own` is what somebody wrote down: the frequency of each token (`frequencies`), or the
+    `value` is Zipf's exponent, the sigma of log-normal frequencies, how much more frequent a head
+    is, the share of the sequences that are possible (`sparse`), or the number of `topics`. `own` is
+    what somebody wrote down: the frequency of each token (`frequencies`), or the
     weights of some sequences (`sequences`, as in `0 1 = 3 / 1 2 = 1`).
     """
 
@@ -257,8 +283,11 @@ class Law:
             fits = self.kind in LAWS
         else:
             fits = self.kind in NUMBERED_LAWS and 0 < self.value < math.inf
+            fits &= self.kind != "sparse" or self.value <= 1
+            fits &= self.kind != "topics" or self.value == round(self.value)
         if not fits:
             numbered = f"{', '.join(NUMBERED_LAWS)} with a number above 0, such as zipf 1"
+            numbered += ", at most 1 of sparse and whole of topics"
             own = "or frequencies 3 1 1, or sequences 0 1 = 3 / 1 2 = 1"
             raise ValueError(
                 f"law: wanted {', '.join(LAWS)}, or {numbered}, {own}, got {self.name!r}"
@@ -285,7 +314,7 @@ class Law:
 
     @property
     def label(self) -> str:
-        """The name, short: without what somebody wrote down."""
+        """The short name, without what somebody wrote down."""
         return f"own {self.kind}" if self.own else self.name
 
     def probabilities(
@@ -296,6 +325,10 @@ class Law:
             return dirichlet_law(len(counts), generator)
         if self.kind == "sequences":
             return own_law(counts, self.own)
+        if self.value is not None and self.kind == "sparse":
+            return sparse_law(len(counts), self.value, generator)
+        if self.value is not None and self.kind == "topics":
+            return topics_law(counts, int(self.value), generator)
         return product_law(counts, self._frequencies(counts.shape[1], n_heads, generator))
 
     def _frequencies(
@@ -349,7 +382,7 @@ class Task:
     repeats: bool
     lists: Lists
     permutation: tuple[int, ...]
-    probability: tuple[float, ...]  # of each class, in the order of `classes_of`
+    probability: tuple[float, ...]  # one for each class, in the order of `classes_of`
     law: str = ""  # its label
     use: str = ""  # in which experiment it takes part
 
@@ -374,7 +407,7 @@ class Task:
 
     @property
     def place(self) -> Int[Tensor, "class token"]:
-        """Its place in the list, from 1."""
+        """The place of that token in the list, from 1."""
         return self._determined[1]
 
     @property
@@ -453,7 +486,7 @@ class Task:
     ) -> "Task":
         """A random task, with repeats or without where `repeats` does not say which.
 
-        Of 3 to `most_tokens` tokens, sequences of 2 to 5, lists of 1 to 4, and any law.
+        It has 3 to `most_tokens` tokens, sequences of 2 to 5, lists of 1 to 4, and any law.
         """
         n_tokens = whole(3, most_tokens, generator)
         repeats = bool(whole(0, 1, generator)) if repeats is None else repeats
@@ -461,14 +494,14 @@ class Task:
         lists = random_lists(n_tokens, whole(1, min(4, n_tokens), generator), generator)
         lists = tuple(
             entries[whole(0, len(entries) - 1, generator) :] for entries in lists
-        )  # of any lengths
+        )  # so that lists have any length
         law = dirichlet_law(n_classes_of(n_tokens, seq_len, repeats), generator)
         permutation = random_permutation(n_tokens, generator)
         chances = tuple(law.tolist())
         return cls("", "", n_tokens, seq_len, repeats, lists, permutation, chances, "dirichlet")
 
 
-COLUMNS = [field.name for field in fields(Task)]  # of a table of tasks
+COLUMNS = [field.name for field in fields(Task)]  # the columns of a table of tasks
 
 
 def whole(low: int, high: int, generator: torch.Generator) -> int:

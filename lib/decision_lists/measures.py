@@ -1,6 +1,6 @@
-"""What is measured of runs on decision lists: a value for every case, by its name, from tables.
+"""The measures of runs on decision lists, from tables: a value for every case, by its name.
 
-A table that is not there was not run: what would be measured of it is left out.
+A table that is not there was not run, and its measures are left out.
 """
 
 import math
@@ -46,9 +46,10 @@ def of_theorem(
     drawn: set[str],
     kept: int,
 ) -> Tables:
-    """The runs at the theorem's scale, their late losses, and the courses that are drawn.
+    """The runs at the theorem's scale, their late losses, and the courses that are shown.
 
-    Those are the `drawn`, and those that were right and lost it, at about `kept` points.
+    The courses of the `drawn` tasks are shown, and of those that were right and lost it, at about
+    `kept` points each.
     """
     limits = {name: late_limit(tasks[name]) for name in theorem["task"]}
     theorem = with_ties(theorem).assign(late_limit=theorem["task"].map(limits))
@@ -85,7 +86,7 @@ def late_losses(theorem: pd.DataFrame, paths: pd.DataFrame) -> pd.DataFrame:
 def lemma_ratios(lemmas: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
     """The ratio of the sides of every case of each lemma, in bins of its logarithm.
 
-    With the number of cases of each bin, and the least ratio.
+    Each bin has its number of cases and its least ratio.
     """
     tables = []
     for number, table in lemmas.items():
@@ -99,7 +100,7 @@ def lemma_ratios(lemmas: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
 def last_of_runs(table: pd.DataFrame) -> pd.DataFrame:
     """The last row of every run, with the step at which it was certified first on all sequences.
 
-    NaN where it never was.
+    The step is NaN where the run never was.
     """
     keys = ["task", "start", "seed"]
     found = table.groupby(keys, sort=True).tail(1).set_index(keys)
@@ -113,7 +114,7 @@ def thinned(
 ) -> pd.DataFrame:
     """At most as many rows of each run as are `kept`, the first and the last among them.
 
-    Evenly spaced, or evenly in the logarithm of their number, counted from 1.
+    They are spaced evenly, or evenly in the logarithm of their number, counted from 1.
     """
 
     def some(path: pd.DataFrame) -> pd.DataFrame:
@@ -130,7 +131,7 @@ def with_ranks(
 ) -> pd.DataFrame:
     """The rank of every W, and what it is expected to be early.
 
-    That is the number of heads of lists; with a uniform law, all but one.
+    It is expected to be the number of heads of lists, and under a uniform law all but one.
     """
     updates = spectra[spectra["of"] == "update"]
     updates = updates[["task", "law", "time", "singular_values"]]
@@ -184,6 +185,7 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "law": partial(law_measures, law_from=law_from),
         "alone": alone_measures,
         "both": both_measures,
+        "general": general_measures,
         "followed": lambda followed: followed_measures(followed, tables["both"]),
         "draws": draw_measures,
         "lemmas": lemma_measures,
@@ -205,13 +207,13 @@ def measures(tables: Tables, law_from: float) -> Measures:
 
 
 def theorem_measures(theorem: pd.DataFrame) -> Measures:
-    """When all is right at the theorem's scale over its bound, and what else is said of it."""
+    """When all is right at the theorem's scale over its bound, and whether that was lost."""
     again = _of_task(theorem[theorem["lost"] > 0])
     return {
         "theorem_ratio": _ratios(_of_task(theorem)),
         "theorem_runs_that_lose_it": _over_all(len(again)),
         "theorem_regained_over_bound": (again["regained_time"] / again["bound"]).fillna(math.inf),
-        "theorem_largest_attention": _over_all(theorem["largest_attention"].max()),
+        "theorem_largest_attention": _of_task(theorem)["largest_attention"],
     }
 
 
@@ -238,7 +240,7 @@ def many_measures(many: pd.DataFrame) -> Measures:
 def law_measures(law: pd.DataFrame, law_from: float) -> Measures:
     """How the time nears its limit, and the path the limit's, as powers of the scale.
 
-    From the scale `law_from` on.
+    Scales count from `law_from` on.
     """
     law = law[~law["at_once"]]
     limit = law[np.isinf(law["scale"])].set_index("task")["rescaled_time"]
@@ -256,14 +258,14 @@ def law_measures(law: pd.DataFrame, law_from: float) -> Measures:
 
 
 def alone_measures(alone: pd.DataFrame) -> Measures:
-    """Part 1 by gradient descent: when all is right over the bound."""
+    """When all is right over the bound, in part 1 by gradient descent."""
     alone = _of_task(alone)
     ratio = (alone["n_steps"] / alone["bound"]).where(alone["margin"] > 0, math.inf)
     return {"alone_ratio": ratio}
 
 
 def both_measures(both: pd.DataFrame) -> Measures:
-    """Part 2: what the theorem assumes and concludes of each descent on W and V."""
+    """What the theorem's part 2 assumes and concludes for each descent on W and V."""
     both = _of_run(both)
     met = both[both["preconditions"]]
     return {
@@ -273,8 +275,18 @@ def both_measures(both: pd.DataFrame) -> Measures:
     }
 
 
+def general_measures(general: pd.DataFrame) -> Measures:
+    """What `both_measures` says, for other laws on sequences of distinct tokens."""
+    general = _of_task(general)
+    met = general[general["preconditions"]]
+    return {
+        "general_met": general["preconditions"],
+        "general_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
+    }
+
+
 def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
-    """Part 2 with the steps of V summed up apart, of the descents that meet every condition."""
+    """The descents that meet every condition, with the steps of V summed up apart."""
     runs = _of_run(both[both["preconditions"]].merge(followed, on=["task", "noise"]))
     return {
         "followed_ratio": runs["followed_steps"] / runs["earliest"],
@@ -284,7 +296,7 @@ def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
 
 
 def draw_measures(draws: pd.DataFrame) -> Measures:
-    """What draws of uniform noise leave of the conditions of part 2; losses over log n."""
+    """Whether draws of uniform noise leave part 2's conditions met; their losses over log n."""
     draws = draws.set_axis(draws["task"] + ", draw " + draws["seed"].astype(str))
     return {
         "noise_met": draws["met"],
@@ -294,8 +306,9 @@ def draw_measures(draws: pd.DataFrame) -> Measures:
 
 
 def lemma_measures(lemmas: pd.DataFrame) -> Measures:
-    """How tight Lemma 1 is: the least ratio of its sides."""
-    return {"lemma_1_ratio": _over_all(lemmas["min"][lemmas["lemma"] == 1].min())}
+    """How tight each lemma is: the least ratio of its sides."""
+    least = lemmas.groupby("lemma")["min"].min()
+    return {f"lemma_{number}_ratio": _over_all(least[number]) for number in least.index}
 
 
 def feasible_measures(feasible: pd.DataFrame) -> Measures:
@@ -305,31 +318,47 @@ def feasible_measures(feasible: pd.DataFrame) -> Measures:
 
 
 def joint_measures(tables: Tables) -> Measures:
-    """What trainings of W and V from small starts are certified for, whole and by minibatches."""
+    """What trainings of W and V from small starts are certified for, exact and by minibatches.
+
+    The first is a share of the seeds of each task.
+    """
     last = tables["minibatch"].groupby("seed").tail(1).set_index("seed")
     return {
-        "joint_certified_all": tables["joint"].groupby("seed")["certified_all"].mean(),
+        "joint_certified_all": tables["joint"].groupby("task")["certified_all"].mean(),
         "minibatch_certified_sets": last["certified_sets"],
     }
 
 
 def start_measures(starts: pd.DataFrame) -> Measures:
-    """From how many starts nothing is ever right."""
+    """How many kinds of starts are never right, and what share of large Gaussian ones is."""
     right = (starts["accuracy"] == 1.0).groupby(starts["start"]).mean()
-    return {"failing_starts": _over_all((right == 0).sum())}
+    found: Measures = {"failing_starts": _over_all((right == 0).sum())}
+    large = right[right.index.str.startswith("Gaussian")]
+    return found | ({"large_starts_right": _over_all(large.mean())} if len(large) else {})
 
 
 def alignment_measures(alignment: pd.DataFrame) -> Measures:
-    """How V moves along P under uniform attention, and where it is at the end."""
+    """How V moves along P under uniform attention, and where it is at the end.
+
+    Each has a null beside it, the same with a wrong P.
+    """
     alignment = alignment.sort_values(["task", "step"])
     end = _of_task(alignment[alignment["step"] == alignment["step"].max()])
-    along = (alignment["along_P"] * alignment["step"]).groupby(alignment["task"], sort=False)
-    growth = along.agg(lambda path: float(np.diff(path, prepend=0).min()))
+
+    def least_growth(column: str) -> pd.Series:
+        along = (alignment[column] * alignment["step"]).groupby(alignment["task"], sort=False)
+        return along.agg(lambda path: float(np.diff(path, prepend=0).min()))
+
+    growth = least_growth("along_P")
+    of_wrong = least_growth("along_wrong_P")
     repeats = end["repeats"].astype(bool).reindex(growth.index)
     return {
         "alignment_growth": growth[~repeats],
+        "alignment_growth_of_wrong": of_wrong[~repeats],
         "alignment_growth_with_repeats": growth[repeats],
+        "alignment_growth_of_wrong_with_repeats": of_wrong[repeats],
         "alignment_argmax": end["argmax_right"],
+        "alignment_argmax_of_wrong": end["argmax_wrong"],
         "alignment_cosine": end["cosine"],
         "alignment_centred_cosine": end["centred_cosine"],
     }
@@ -351,22 +380,30 @@ def trained_measures(trained: pd.DataFrame) -> Measures:
 
 
 def length_measures(lengths: pd.DataFrame) -> Measures:
-    """How much longer than those of training sequences may be, at the end."""
+    """By how many tokens sequences may be longer than in training, at the end."""
     last = _of_task(lengths[lengths["time"] == lengths["time"].max()])
     return {"longest_over_trained": last["longest"] - last["seq_len"]}
 
 
 def spectral_measures(spectra: pd.DataFrame) -> Measures:
-    """The rank of W late, and how far it is early from the expected one."""
+    """The rank of W late, and how far it is from the number of heads, early and late.
+
+    Under a uniform law, how far it is early from the full rank.
+    """
     uniform = spectra["law"] == "uniform"
+    spectra = spectra.assign(off=(spectra["numerical_rank"] - spectra["expected_rank"]).abs())
     late = _of_task(spectra[~uniform & (spectra["time"] == spectra["time"].max())])
-    excess = (spectra["numerical_rank"] - spectra["expected_rank"]).abs()
-    found: Measures = {"late_rank_with_heads": late["numerical_rank"]} if len(late) else {}
+    found: Measures = {}
+    if len(late):
+        found = {
+            "late_rank_with_heads": late["numerical_rank"],
+            "late_rank_over_heads": late["off"],
+        }
     early = {"early_rank_over_heads": ~uniform, "early_rank_uniform_over_full": uniform}
     for name, of in early.items():
-        judged = excess[spectra["early"] & of]
+        judged = spectra[spectra["early"] & of]
         if len(judged):
-            found[name] = _over_all(judged.max())
+            found[name] = judged.groupby("task", sort=False)["off"].max()
     return found
 
 
@@ -387,6 +424,7 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
         wait=factored["first_rise"] * factored["sigma_1"] / log,
         excess=factored["numerical_rank"] - factored["n_large"],
         missing=factored["fewest"] - factored["n_large"],
+        is_right=np.isfinite(factored["right"]).astype(float),
         next_over_first=factored["next_rise"] / factored["first_rise"],
     )
     kinds = dict(list(table.groupby("of", sort=False)))
@@ -405,6 +443,7 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
         "factored_missing_directions": _by_scale(shared, "missing"),
         "factored_missing_directions_own": _by_scale(with_heads[~with_heads["shared"]], "missing"),
         "factored_right_when_cut": _by_scale(shared, "right_when_cut"),
+        "factored_ends_right": _by_scale(gone_on["factored"], "is_right"),
     }
     if "whole" in kinds:
         whole = kinds["whole"]
@@ -413,6 +452,7 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
             "whole_next_delay": _delay(_beyond(whole), "next_rise", "sigma_then"),
             "whole_rank_over_heads": _by_scale(gone_on["whole"], "excess"),
             "permuted_rank_over_heads": _by_scale(gone_on["permuted"], "excess"),
+            "factored_right_over_whole": _by_scale(_beside_whole(gone_on), "right_over_whole"),
         }
     return {name: one for name, one in found.items() if len(one)}
 
@@ -420,6 +460,14 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
 def _beyond(rows: pd.DataFrame) -> pd.DataFrame:
     """The descents that go on until the next direction has risen."""
     return rows[rows["until"] == "next rise"]
+
+
+def _beside_whole(gone_on: Mapping[Any, pd.DataFrame]) -> pd.DataFrame:
+    """The descents apart that W itself went beside, with when all is right over when it has it."""
+    keys = ["start", "log10_init_scale"]
+    whole = gone_on["whole"].set_index(keys)["right"].rename("right_of_whole")
+    rows = gone_on["factored"].join(whole, on=keys, how="inner")
+    return rows.assign(right_over_whole=rows["right"] / rows["right_of_whole"])
 
 
 def _by_scale(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
@@ -435,7 +483,7 @@ def _by_scale(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
 def _delay(rows: pd.DataFrame, time: str, rate: str) -> pd.Series:
     """How much later a time is from the smallest init scale than from the one before.
 
-    Times the rate from the smallest, over the log of the ratio of the scales.
+    It is multiplied by the rate from the smallest, over the log of the ratio of the scales.
     """
     logs = sorted(rows["log"].unique())[-2:]
     if len(logs) < 2:
@@ -480,6 +528,8 @@ def setup(tables: Tables) -> dict[str, float | str]:
         "both_runs": number("both"),
         "both_met_runs": total("both", "preconditions"),
         "both_still_runs": total("followed", "stands_still"),
+        "general_runs": number("general"),
+        "general_laws": ", ".join(dict.fromkeys(column("general", "law"))) or "no",
         "noise_draws": number("draws"),
         "noise_met_draws": total("draws", "met"),
         "both_lengths": span("both", "length"),
@@ -507,9 +557,9 @@ def _of_run(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ratios(runs: pd.DataFrame) -> pd.Series:
-    """The time at which all is right over the bound, of runs that are not right at once.
+    """The time at which all is right over the bound, for runs that are not right at once.
 
-    Infinite where a run is never right.
+    It is infinite where a run is never right.
     """
     learned = runs[~runs["at_once"]]
     return (learned["first_time"] / learned["bound"]).fillna(math.inf)

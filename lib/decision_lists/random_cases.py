@@ -21,7 +21,7 @@ from lib.decision_lists.lists import Task, in_list_order, whole
 
 Rows = list[dict[str, Any]]
 
-WEIGHTS_A_CASE = 8  # drawn for one task: making a task costs more than a gradient
+WEIGHTS_A_CASE = 8  # W for each task, as making a task costs more than a gradient
 
 
 def lemma_1(draw: torch.Generator, most_tokens: int) -> Rows:

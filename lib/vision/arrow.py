@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 PARTS = ("train", "test")
 SCHEMA = pa.schema([("image", pa.binary()), ("label", pa.int32()), ("name", pa.string())])
 BATCH_ROWS = 64
-MOST_BYTES = 1 << 25  # of an image: a column of a record batch holds less than 2 GiB
+MOST_BYTES = 1 << 25  # that an image may have: a column of a record batch holds less than 2 GiB
 OF_CHANNELS = Field(min_length=3, max_length=3)
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -241,7 +241,7 @@ class _Mapped:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Have what is said of a broken file name it."""
+        """Have every error about a broken file name it."""
         try:
             yield
         except (pa.ArrowException, OSError, ValueError, IndexError) as error:

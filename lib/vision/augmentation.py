@@ -183,27 +183,27 @@ def affine(images: Pictures, matrix: tuple[float, float, float, float, float, fl
 
 
 def shear_x(images: Pictures, slope: float) -> Pictures:
-    """Row y moves left by `slope` · y."""
+    """The images with row y moved left by `slope` · y."""
     return affine(images, (1, slope, 0, 0, 1, 0))
 
 
 def shear_y(images: Pictures, slope: float) -> Pictures:
-    """Column x moves up by `slope` · x."""
+    """The images with column x moved up by `slope` · x."""
     return affine(images, (1, 0, 0, slope, 1, 0))
 
 
 def translate_x(images: Pictures, pixels: float) -> Pictures:
-    """All moves left by `pixels`."""
+    """The images moved left by `pixels`."""
     return affine(images, (1, 0, pixels, 0, 1, 0))
 
 
 def translate_y(images: Pictures, pixels: float) -> Pictures:
-    """All moves up by `pixels`."""
+    """The images moved up by `pixels`."""
     return affine(images, (1, 0, 0, 0, 1, pixels))
 
 
 def rotate(images: Pictures, degrees: float) -> Pictures:
-    """A turn about the centre, counter-clockwise."""
+    """The images turned about their centre, counter-clockwise."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     x, y = images.shape[3] / 2, images.shape[2] / 2
     return affine(images, (cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y))
@@ -224,17 +224,17 @@ def blend(
 
 
 def brightness(images: Pictures, factor: float) -> Pictures:
-    """Away from black."""
+    """The images moved away from black."""
     return blend(torch.zeros_like(images[:, :1, :1, :1]), images, factor)
 
 
 def colour(images: Pictures, factor: float) -> Pictures:
-    """Away from the image's own grey."""
+    """Each image moved away from its own grey."""
     return blend(grey(images), images, factor)
 
 
 def contrast(images: Pictures, factor: float) -> Pictures:
-    """Away from the mean grey of the image, a whole number."""
+    """Each image moved away from its mean grey, a whole number."""
     shade = grey(images)
     n_pixels = shade.shape[1:].numel()
     mean = (2 * shade.sum((1, 2, 3), keepdim=True) + n_pixels) // (2 * n_pixels)
@@ -242,8 +242,8 @@ def contrast(images: Pictures, factor: float) -> Pictures:
 
 
 def sharpness(images: Pictures, factor: float) -> Pictures:
-    """Away from the image smoothed by (1 1 1; 1 5 1; 1 1 1) / 13, whose edge pixels stay as they
-    are.
+    """Each image moved away from itself smoothed by (1 1 1; 1 5 1; 1 1 1) / 13, whose edge pixels
+    stay as they are.
     """
     values = images.short()
     rows = values[:, :, :-2] + values[:, :, 1:-1] + values[:, :, 2:]
@@ -260,7 +260,7 @@ def grey(images: Pictures) -> UInt8[Tensor, "n 1 height width"]:
 
 
 def posterize(images: Pictures, bits: float) -> Pictures:
-    """Only the upper `bits` of the eight stay."""
+    """The images of which only the upper `bits` of the eight stay."""
     return images & (256 - 2 ** (8 - int(bits)))
 
 

@@ -1,4 +1,4 @@
-"""What long trainings will cost is said before they begin; what is too much is refused."""
+"""The costs of long trainings, which are said before they begin, and refused where too high."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ from lib.files.files import InputError
 from lib.files.memory import check_disk
 from lib.training.devices import matmul_rate
 
-SHARE_OF_RATE = 0.4  # of a device's rate for matrix products, which a training reaches [C]
-COPIES = 3  # of a snapshot on disk: in scratch, in its run, in DVC's cache
+SHARE_OF_RATE = 0.4  # that a training reaches of a device's rate for matrix products [C]
+COPIES = 3  # that a snapshot has on disk: in scratch, in its run, in DVC's cache
 
 
 def check_budget(

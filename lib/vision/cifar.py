@@ -97,7 +97,7 @@ def read_cifar(folder: Path, name: str, *, coarse: bool = False) -> dict[str, np
     """The images (uint8, [n, 3, 32, 32], red, green, blue) and labels in the official order.
 
     `folder` holds the official files themselves. The keys are train_images, train_labels,
-    test_images and test_labels; of CIFAR-100, the labels are the 100 fine ones, or the 20 `coarse`.
+    test_images and test_labels; the labels of CIFAR-100 are the 100 fine ones, or the 20 `coarse`.
     Raises `InputError` where a file is missing, cut short or not the official one.
     """
     official = OFFICIAL[name]
@@ -200,7 +200,7 @@ class _StandIn:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds dicts, lists, tuples, bytes, numbers, and a stand-in for numpy's three names."""
+    """An unpickler of dicts, lists, tuples, bytes and numbers, with stand-ins for numpy's names."""
 
     def find_class(self, module: str, name: str) -> type[_StandIn]:
         wanted = {"numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"}

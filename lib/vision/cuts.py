@@ -12,11 +12,11 @@ from lib.matrices.pruning import Order, magnitude_masks, n_pruned, removal_order
 from lib.training.attention import merge_heads, split_heads
 from lib.vision.vit import ATTENTION, MATRICES, Weights, forward_flops, remove_heads, remove_neurons
 
-Models = Iterator[tuple[dict[str, Any], Weights]]  # with what was done to each
+Models = Iterator[tuple[dict[str, Any], Weights]]  # each with what was done to it
 
 
 def truncated(initial: Weights, final: Weights) -> Models:
-    """The model with updates cut to each rank: of all matrices together, then of each kind alone.
+    """The model with updates cut to each rank: all matrices together, then each kind alone.
 
     The update of a matrix is W(T) - W(0), over all heads at once (d_model × heads · d_head), as a
     LoRA adapter would see it. What is not a matrix of a block (embedding, norms, biases, head)
@@ -43,12 +43,13 @@ def in_heads(W: Tensor, name: str, model: Weights) -> Tensor:
 
 
 def pruned(model: Weights, rates: list[float], source: Callable[[str], torch.Generator]) -> Models:
-    """The model without a share of its weights, neurons or heads: smallest first, at random, ...
+    """The model without a share of its weights, neurons or heads: smallest first, at random, and
+    largest first.
 
     Weights are ranked by magnitude, those of all matrices of the blocks together, and set to zero.
     Neurons are ranked within a layer by the product of the norms of what feeds a neuron and of what
     it feeds, heads by the norm of W_VO; both are really removed. `removed` is the share that is
-    gone: of few heads, a rate is rounded to a number of them.
+    gone: where there are few heads, a rate is rounded to a number of them.
     """
     matrices = {name: model[name] for name in MATRICES}
     n_weights = sum(W.numel() for W in matrices.values())

@@ -67,7 +67,7 @@ class StreamedImages:
         start: int,
         block: Block,
     ) -> Batches:
-        """As `Images.feed`; RandAugment draws anew for each part of each batch."""
+        """The batches as in `Images.feed`; RandAugment draws anew for each part of each batch."""
         labels = torch.from_numpy(open_part(self.folder, self.manifest, "train").labels())
         fed = stream(
             self.folder,
@@ -92,7 +92,7 @@ class StreamedImages:
             yield x, y
 
     def tests(self, n_images: int | None = None) -> Batches:
-        """As `Images.tests`, of the middle square of every picture."""
+        """The test batches as in `Images.tests`, with the middle square of every picture."""
         every = self.manifest.n_images("test")
         n = every if n_images is None else min(n_images, every)
         how = {"n_workers": self.n_workers, "device": self.device}

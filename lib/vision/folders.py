@@ -13,7 +13,12 @@ import pandas as pd
 
 from lib.files.files import InputError, sha256
 
-SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
+SUFFIXES = frozenset(
+    [
+        *(".apng", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pfm", ".pgm"),
+        *(".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
+    ]
+)
 COLUMNS = ["part", "class", "name", "bytes", "sha256"]
 
 
@@ -113,8 +118,8 @@ def split(files: pd.DataFrame, test_share: float, seed: int) -> dict[str, pd.Dat
 
     Their `label` is the number of their class among all classes, sorted by name.
 
-    Of a class without parts round(test_share · n) files are drawn to be test images, and at least
-    one; at least one stays to be learned. Raises `InputError` for a class of one image.
+    Where a class has no parts, round(test_share · n) of its files, and at least one, are drawn to
+    be test images; at least one stays to be learned. Raises `InputError` for a class of one image.
     """
     classes = sorted(files["class"].unique())
     files = files.assign(label=files["class"].map(classes.index))

@@ -12,11 +12,11 @@ from torch import Tensor
 from lib.vision.cuts import in_heads, whole
 from lib.vision.vit import MATRICES, Weights, logits
 
-LARGEST = 64.0  # times which nothing is added
+LARGEST = 64.0  # times a part that is added, at most
 
 
 class Svd(NamedTuple):
-    """U diag(σ) Vᵀ of the update of a matrix over all heads, layer by layer, in float64."""
+    """The decomposition U diag(σ) Vᵀ of a matrix's update over all heads, by layer, in float64."""
 
     U: Float[Tensor, "layer row rank"]
     sigma: Float[Tensor, "layer rank"]

@@ -11,23 +11,25 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from lib.matrices.directions import order, separate
 from lib.matrices.ranks import summaries
 
-NULL_SEED = 0  # of the Gaussian products
-ONE_POINT = 0.01 + 1e-6  # of accuracy, which a cut may cost; tables in git are of single precision
+NULL_SEED = 0  # draws the Gaussian products
+# The accuracy that a cut may cost; the small number is for tables in single precision.
+ONE_POINT = 0.01 + 1e-6
 PRODUCTS = ["W_KQ", "W_VO"]
 PERMUTED = "labels=permuted"
 LABELS = ("none", PERMUTED)
-NUMBERS = ("learning_rate", "weight_decay")  # of a control, which names of measures leave out
+NUMBERS = ("learning_rate", "weight_decay")  # in a control, which names of measures leave out
 RULE = ("optimizer", "muon_of", *NUMBERS)  # what a control says of an optimiser
 Tables = Mapping[str, pd.DataFrame]
 Measures = dict[str, pd.Series]
 
 
 def ranks_of(spectra: pd.DataFrame, rtol: float, d_model: int) -> pd.DataFrame:
-    """The norm and the ranks of every spectrum.
+    """The norm and the ranks of every spectrum, and those of Gaussian matrices.
 
-    Of the last update of every product also those of a Gaussian matrix of its norm.
+    Each last update of a product has a Gaussian matrix of its norm beside it.
     """
     described = spectra.drop(columns="singular_values")
     measured = described.assign(**summaries(list(spectra["singular_values"]), rtol))
@@ -118,7 +120,12 @@ def measured(tables: Tables, reference_scale: float) -> dict[str, dict[str, pd.S
         **against_nulls(tables),
         **growth_with_init_scale(tables),
         **cuts(tables["truncate"], tables["prune"]),
+        **rises(tables["directions"]),
+        **rank_bounds(tables["ranks"]),
     }
+    if "whole_ranks" in tables:
+        ranks = tables["whole_ranks"].groupby(["init_scale", "seed"])["stable_rank"]
+        found |= {"whole_stable_rank": ranks.mean(), "whole_stable_rank_most": ranks.max()}
     by_scale: dict[str, dict[str, pd.Series]] = {}
     for name, values in found.items():
         scales = sorted(
@@ -167,9 +174,9 @@ def finals(training: pd.DataFrame) -> Measures:
 def against_nulls(tables: Tables) -> Measures:
     """Final stable ranks of updates and their growth through training, plain and of every control.
 
-    Beside them those of the initial matrices; of the plain training also the ranks of a Gaussian
-    product and of the first step over the learned ones, and those under permuted labels at equal
-    training loss.
+    The stable ranks of the initial matrices stand beside them. The plain training also has the
+    ranks of a Gaussian product and of the first step over the learned ones, and the ranks under
+    permuted labels at equal training loss.
     """
     means = mean_ranks(tables["ranks"])
     growths = tables["growth"].set_index(["matrix", "control", "init_scale", "seed"])["growth"]
@@ -202,8 +209,8 @@ def against_nulls(tables: Tables) -> Measures:
 def growth_with_init_scale(tables: Tables) -> Measures:
     """How stable ranks grow from each init scale to the next, by the larger of the two.
 
-    So under permuted labels, in the first step, and where the training loss is the highest of the
-    scales' final ones.
+    The same growth is measured under permuted labels, in the first step, and where the training
+    loss is the highest of the scales' final ones.
     """
     means = mean_ranks(tables["ranks"]).xs("update", level="of")
     found = {}
@@ -229,6 +236,52 @@ def growth_with_init_scale(tables: Tables) -> Measures:
             f"growth_with_init_scale_{letters}{name}": ratio for name, ratio in ratios.items()
         }
     return found
+
+
+def rises(directions: pd.DataFrame) -> Measures:
+    """Whether the directions of an update rise one after another, plain and under permuted labels.
+
+    `separate` is the share of them that begin after the one that ended before them has, `order` is
+    Kendall's tau of size and earliness; means over the layers and heads with two directions or
+    more. Where all grow in proportion, both are 0.
+    """
+    found: Measures = {}
+    keys = ["matrix", "control", "init_scale", "seed", "layer", "head"]
+    heads = directions.groupby(keys).filter(lambda rows: len(rows) > 1).groupby(keys)
+    if not heads.ngroups:
+        return found
+    columns = {
+        "separate": [
+            separate(rows["begun"].to_numpy(), rows["ended"].to_numpy()) for _, rows in heads
+        ],
+        "order": [
+            order(rows["singular_value"].to_numpy(), rows["ended"].to_numpy()) for _, rows in heads
+        ],
+    }
+    by_head = pd.DataFrame(columns, pd.MultiIndex.from_tuples(list(heads.groups), names=keys))
+    means = by_head.fillna(0.0).groupby(["matrix", "control", "init_scale", "seed"]).mean()
+    for (matrix, control), rows in means.groupby(["matrix", "control"]):
+        for column in columns:
+            name = named(f"{column}_{str(matrix)[2:]}", str(control))
+            found[name] = rows[column].droplevel(["matrix", "control"])
+    return found
+
+
+def rank_bounds(ranks: pd.DataFrame) -> Measures:
+    r"""What the stable ranks of whole updates are at most, as a mean over matrices and layers.
+
+    The bound is $\sum_h \|W_h\|_F^2 / \max_h \|W_h\|_2^2$ over the heads h that stand side by side
+    in one matrix, whose largest singular value is at least that of each. Without heads it is the
+    stable rank itself.
+    """
+    last = (ranks["of"] == "update") & (ranks["control"] == "none")
+    last &= (ranks["step"] == ranks["step"].max()) & ~ranks["matrix"].isin(PRODUCTS)
+    rows = ranks[last]
+    squares = np.square(rows["norm"])
+    rows = rows.assign(square=squares, largest=squares / rows["stable_rank"])
+    parts = rows.groupby(["matrix", "init_scale", "seed", "layer"])
+    bounds = parts["square"].sum() / parts["largest"].max()
+    return {"whole_stable_rank_bound": bounds.groupby(["init_scale", "seed"]).mean()}
 
 
 def between(by_scale: pd.DataFrame) -> pd.Series:
@@ -300,7 +353,8 @@ def apart(control: str) -> tuple[str, str]:
 def of_optimizers(tables: Tables) -> Measures:
     """The measures of every optimiser beside its own nulls, its name behind theirs.
 
-    The rank at equal accuracy also over that of the plain training at the same init scale and seed.
+    The rank at equal accuracy is also given over that of the plain training at the same init scale
+    and seed.
     """
     needed = "rank_at_equal_accuracy"
     found: Measures = {}

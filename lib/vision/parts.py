@@ -19,7 +19,9 @@ from lib.files.files import InputError
 
 Weights = dict[str, Tensor]
 Loss = Callable[..., Tensor]
-Compute = Callable[..., tuple[Tensor, list[Tensor]]]  # of weights: a value, and its gradient
+Compute = Callable[
+    ..., tuple[Tensor, list[Tensor]]
+]  # gives a value, and its gradient in the weights
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Block:
         return range(self.rank * n, (self.rank + 1) * n)
 
     def of(self, n_samples: int) -> slice:
-        """Which samples of a batch of so many are its own."""
+        """Which samples are its own in a batch of `n_samples`."""
         n = n_samples // self.n_ranks
         return slice(self.rank * n, (self.rank + 1) * n)
 
@@ -53,8 +55,8 @@ def check_parts(n_parts: int, batch_size: int) -> None:
 
 def in_parts(loss: Loss, n_parts: int, group: dist.ProcessGroup | None = None) -> Loss:
     r"""The loss $\frac1P \sum_p \ell(w, \mathrm{part}_p)$ of a batch: $\ell$ itself, where that is
-    a mean over samples. Its gradient comes from it as from any other. Of several processes each is
-    given its own `Block` of the batch.
+    a mean over samples. Its gradient comes from it as from any other. Each of several processes
+    is given its own `Block` of the batch.
 
     Value and gradient are computed together, part by part, so that memory is needed for one part
     and for at most $1 + \log_2 P$ gradients. The processes of a group each end with the bits that

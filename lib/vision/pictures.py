@@ -6,14 +6,16 @@ from struct import error as struct_error
 
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, PpmImagePlugin, TiffImagePlugin
 
 from lib.files.files import InputError
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
-DEEP = ("I", "F")  # colours of more than eight bits, which Pillow would cut off, not scale
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+DEEP = ("I", "F")  # modes of Pillow with more than eight bits a colour
 ORIENTATION = 0x0112  # the tag by which a camera says how it was held
 SIDEWAYS = (5, 6, 7, 8)
+PNG_BIT_DEPTH = 24  # the byte of a PNG that has the bits of a colour
+BITS_PER_SAMPLE = 258  # the tag of a TIFF that has them
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 Pixels = UInt8[np.ndarray, "size size 3"]
@@ -40,8 +42,10 @@ def decoded(data: bytes, size: int, choose: Callable[[int, int], Box]) -> Image.
     """
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.mode.startswith(DEEP):
+            if _is_deep(image, data):
                 raise ValueError(f"more than eight bits a colour (mode {image.mode})")
+            if image.format == "TIFF":
+                image.load()  # Pillow turns a TIFF upright itself, and takes the tag away
             held = image.getexif().get(ORIENTATION)
             width, height = reversed(image.size) if held in SIDEWAYS else image.size
             box = choose(width, height)
@@ -57,8 +61,26 @@ def decoded(data: bytes, size: int, choose: Callable[[int, int], Box]) -> Image.
         raise InputError(f"wanted a whole image, got: {error}") from error
 
 
+def _is_deep(image: Image.Image, data: bytes) -> bool:
+    """Whether an opened image has more than eight bits a colour.
+
+    Pillow would cut them off or scale them without a word, and the mode shows only some of them:
+    colours of 16 bits are opened as RGB.
+    """
+    if image.mode.startswith(DEEP):
+        return True
+    if image.format == "PNG":
+        return data[PNG_BIT_DEPTH] > 8
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        return max(image.tag_v2.get(BITS_PER_SAMPLE, (1,))) > 8
+    if isinstance(image, PpmImagePlugin.PpmImageFile):
+        _, _, _, how = image.tile[0]
+        return isinstance(how, tuple) and how[1] > 255  # the largest value of a colour
+    return False
+
+
 def _drafted(image: Image.Image, larger: int) -> float:
-    """Have an image decoded at a part of its size; how many times smaller it comes."""
+    """Have an image decoded at a part of its size, and return how many times smaller it comes."""
     width, height = image.size
     drafted = image.draft(None, (width // larger, height // larger)) if larger > 1 else None
     if drafted is None:

@@ -13,7 +13,7 @@ class Digits:
     """The digits that come with scikit-learn; they have no official split and are split here."""
 
     source: Literal["digits"]
-    # Of 1797 digits: so each part has an image of every class.
+    # Each part of the 1797 digits then has an image of every class.
     n_test: Annotated[int, Interval("[10, 1787]")]
     seed: Seed
 

@@ -34,7 +34,7 @@ from lib.vision.pictures import Box, Pixels, centre_square, decoded
 from lib.work.errors import StoppedError
 from lib.work.signals import end_worker_with_parent
 
-AREAS = (0.08, 1.0)  # of a random crop, as shares of the image's
+AREAS = (0.08, 1.0)  # that random crops may have, as shares of the image's
 RATIOS = (3 / 4, 4 / 3)  # width / height
 TRIES = 10
 PIECE = 32  # images that a worker decodes at a time: bounds the memory of large batches
@@ -42,16 +42,16 @@ AHEAD = 2  # pieces that a worker may decode before they are asked for
 CPU = torch.device("cpu")
 
 Place = tuple[int, int]  # epoch, index
-Draw = Callable[..., torch.Generator]  # of a named purpose
+Draw = Callable[..., torch.Generator]  # gives the generator of a named purpose
 Batch = tuple[UInt8[Tensor, "batch 3 size size"], Int[Tensor, " batch"]]
 
 
 def random_box(width: int, height: int, numbers: Sequence[float]) -> Box:
     """A box of a random crop, as torchvision's `RandomResizedCrop` has it (Szegedy et al. 2015).
 
-    Its area is uniform in 8..100 % of the image's, its ratio of sides log-uniform in 3/4..4/3; of
-    ten such boxes the first that fits, else the largest central one whose ratio is allowed. The
-    `numbers`, two for each box and two for its place, are uniform in 0..1.
+    Its area is uniform in 8..100 % of the image's, its ratio of sides log-uniform in 3/4..4/3. The
+    first of ten such boxes that fits is taken, else the largest central one whose ratio is allowed.
+    The `numbers`, two for each box and two for its place, are uniform in 0..1.
     """
     *tries, across, down = numbers
     low, high = map(math.log, RATIOS)
@@ -248,7 +248,9 @@ def _decoded(
     numbered = ((free.popleft(), piece) for piece in pieces)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", __name__])  # once, and not in each worker
-    with warnings.catch_warnings():  # of more workers than cores, which are for the caller to say
+    with (
+        warnings.catch_warnings()
+    ):  # about more workers than cores, which are for the caller to say
         warnings.simplefilter("ignore")
         loader = DataLoader(
             pictures,

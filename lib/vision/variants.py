@@ -20,8 +20,8 @@ class Variant:
     init_scale: InitScale | None = None
     labels: Literal["true", "permuted"] = "true"
     optimizer: Optimizer = "adam"
-    learning_rate: Positive | None = None  # that of the params, where a case has none
-    weight_decay: Positive | None = None  # of adamw
+    learning_rate: Positive | None = None  # where a case has none, the params' own
+    weight_decay: Positive | None = None  # for adamw alone
     # What muon orthogonalises: whole matrices, or each head's part.
     muon_of: Literal["matrices", "heads"] = "matrices"
     scaled: Scaled = "layers"

@@ -199,7 +199,7 @@ def score_batches(
 ) -> dict[str, Float[Tensor, ""]]:
     """Mean cross entropy and accuracy on standardised images, in float64, of logits as in training.
 
-    Tensors on the images' device: who reads them waits for it.
+    They are tensors on the images' device: who reads them waits for it.
     """
     device = weights["patch"].device
     loss, right = torch.zeros(2, dtype=torch.float64, device=device)
@@ -216,8 +216,8 @@ def forward_flops(weights: Weights) -> int:
     """Floating-point operations of `logits` for one image, a multiplication and an addition counted
     as two.
 
-    Matrix products only, as they are done: in the last block only the class token's query is
-    computed. A training step costs three times as much.
+    Matrix products alone are counted, as they are done: in the last block only the class token's
+    query is computed. A training step costs three times as much.
     """
     n_layers, n_heads, d_model, d_head = weights["W_Q"].shape
     d_mlp, n_tokens = weights["W_1"].shape[2], weights["positions"].shape[0]

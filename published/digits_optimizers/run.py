@@ -6,7 +6,7 @@ for nothing else, true labels, init scale 1. Then all are trained at every init 
 seed, on true and on permuted labels, with the params of `vision.digits_long` but for those of
 `vision.digits_optimizers`. Stages train, in a folder in which an interrupted call goes on. The
 losses of the grid, tables, figures, measures and where they come from are kept beside this program;
-claims and report read them. An hour of one CPU core.
+claims and report read them. It takes an hour of one CPU core.
 """
 
 import json

@@ -1,13 +1,13 @@
 """What training adds on digits, weights and outputs: `python -m published.digits_updates.run`.
 
-Four questions of the runs that `dvc repro vision_spectra@digits` makes, and of a few like them. How
-far is the update of a product below the initial matrix, at the middle of the initial spectrum? (Of
-CIFAR-10 as well, from the spectra that are published.) Which rank has the trained product itself?
-What does the number of classes do, with the same images and steps and the digits in groups? And how
-near are the outputs of an update cut to rank r to those of the full one: nearer than outputs of the
-trained weights with a random change that has the spectrum of what is cut off, scaled until the
-training loss is that of rank r? Tables, figures, measures and where they come from are kept beside
-this program; claims and report read them. Four minutes of one CPU core.
+Four questions are asked of the runs that `dvc repro vision_spectra@digits` makes, and of a few like
+them. How far is the update of a product below the initial matrix, at the middle of the initial
+spectrum? (CIFAR-10 is measured as well, from the spectra that are published.) Which rank has the
+trained product itself? What does the number of classes do, with the same images and steps and the
+digits in groups? And how near are the outputs of an update cut to rank r to those of the full one:
+nearer than outputs of the trained weights with a random change that has the spectrum of what is cut
+off, scaled until the training loss is that of rank r? Tables, figures, measures and where they come
+from are kept beside this program; claims and report read them. It takes four minutes of one core.
 """
 
 import time
@@ -105,8 +105,8 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
 def products(found: dict[str, pd.DataFrame], runs: Iterable[Run]) -> pd.DataFrame:
     """Stable rank, largest and middle singular value of every product of the plain runs.
 
-    At the start, of the last update, of a Gaussian one and, where there are runs, when trained. The
-    middle is that of the initial spectrum.
+    They are taken of the initial product, of the last update, of a Gaussian one and, where there
+    are runs, of the trained product. The middle is that of the initial spectrum.
     """
     tables = []
     for name, table in found.items():
@@ -219,7 +219,7 @@ def measured(tables: dict[str, pd.DataFrame]) -> Measures:
 def of_products(table: pd.DataFrame) -> Measures:
     """Stable ranks and singular values over the initial ones, by init scale.
 
-    Means over layers and heads.
+    They are means over layers and heads.
     """
     found: Measures = {}
     for column in ("rank", "largest", "middle"):

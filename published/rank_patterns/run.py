@@ -6,8 +6,8 @@ at its first snapshot, a tenth of its steps. Beside them stand one uniform rank,
 ranks shuffled within a shape, and the uniform rank with a quarter more steps, which is more than
 the pattern costs. Every rule has a learning rate of its own: that with the lowest mean loss over
 two tuning seeds, on windows on which nothing else is measured. Tables, figure, measures and where
-they come from are kept beside this program; claims and report read them. Ten minutes of one CPU
-core.
+they come from are kept beside this program; claims and report read them. It takes ten minutes of
+one CPU core; `remeasure` writes the measures again from the tables that are kept.
 """
 
 import time
@@ -30,7 +30,7 @@ from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
 from lib.checkpoints.texts import Batch, loss, read_batches
 from lib.checkpoints.update_spectra import update_of
 from lib.files.params import Name, load_yaml, read_cases, read_params
-from lib.files.tables import compact, write_measures, write_table
+from lib.files.tables import compact, read_table, write_measures, write_table
 from lib.training.devices import generator
 from lib.work.cells import Job, joined, spread_cells
 from lib.work.command import run
@@ -65,9 +65,7 @@ class Cases:
 
 @dataclass(frozen=True)
 class Adapter:
-    """One training of an adapter, by name; the ranks are those of a fine-tune of the same model and
-    kind.
-    """
+    """One training of an adapter. Its ranks are those of a fine-tune of the same model and kind."""
 
     model: Name
     kind: Name
@@ -118,15 +116,22 @@ def main(n_seeds: int = 6) -> None:
     trained = pd.concat([tuning, adapters(range(n_seeds), chosen, "measured")], ignore_index=True)
     for name, table in {"trained": trained, "patterns": patterns}.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
-    setup = {"n_pairs": float(n_seeds), "budget": f"{BUDGET}", "longer": f"{LONGER - 1:.0%}"}
-    write_measures(measured(trained), OUT, setup, headlines=["attributed_less_uniform_large"])
-    plot.main(OUT / "tables", OUT / "figures")
+    remeasure()
     noted = {
         "example": load_yaml(Path("params.yaml"))["checkpoints"]["example"],
         "learning_rates": list(RATES),
     }
     packages = [*PACKAGES, "transformers", "peft"]
     write_provenance(OUT, COMMAND, begun, noted, range(n_seeds), packages)
+
+
+def remeasure() -> None:
+    """Write the measures and the figure of the tables as they are kept, without training again."""
+    trained = read_table(OUT / "tables" / "trained.parquet")
+    n_pairs = trained.loc[trained["part"] == "measured", "seed"].nunique()
+    setup = {"n_pairs": float(n_pairs), "budget": f"{BUDGET}", "longer": f"{LONGER - 1:.0%}"}
+    write_measures(measured(trained), OUT, setup, headlines=["attributed_less_uniform_large"])
+    plot.main(OUT / "tables", OUT / "figures")
 
 
 def compute(name: str, jobs: Sequence[Job]) -> pd.DataFrame:
@@ -251,7 +256,7 @@ def batches_of(base: Path, text: Path) -> list[Batch]:
 
 
 def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
-    """By kind of fine-tune: the loss of one rule less that of another, by model and seed."""
+    """The loss of one rule minus that of another, for each kind of fine-tune, by model and seed."""
     rows = trained[trained["part"] == "measured"]
     losses = rows.pivot_table(
         index=["kind", "model", "seed"], columns="rule", values="loss", observed=True

@@ -2,13 +2,14 @@
 
 Architectures of the transformers library, several bases of each. A base is trained on a made-up
 language of its own and tuned, largely and gently, to another one; the steps are those of the
-example. A third fine-tune begins from scratch: at the base's random start, with its steps. Of each
-every rule is measured as `make lora` measures it: the share of the gain that is lost with all else
-as tuned, the loss of the base with the adapter, and the rule that is chosen. Of some architectures
-the large fine-tune has the best of three learning rates, and beside its adapter of the least ranks
-that `make lora` would advise stands one of these ranks that is trained, for as many steps, with the
-best of three rates of its own. Tables, figures, measures and where they come from are kept beside
-this program; claims and report read them. An hour of two CPU cores.
+example. A third fine-tune begins from scratch: at the base's random start, with its steps. On each
+fine-tune every rule is measured as `make lora` measures it: the share of the gain that is lost with
+all else as tuned, the loss of the base with the adapter, and the rule that is chosen. For some
+architectures the large fine-tune has the best of three learning rates. The smallest adapter that
+`make lora` would advise is cut from it, and one of the same ranks is trained, for as many steps,
+with the best of three rates of its own. Tables, figures, measures and where they come from are kept
+beside this program; claims and report read them. It takes an hour of two CPU cores; `remeasure`
+writes the measures again from the tables that are kept.
 """
 
 import time
@@ -33,7 +34,7 @@ from lib.checkpoints.models import open_model, save_model
 from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.texts import mean_loss, read_batches
 from lib.files.params import load_yaml, read_cases, read_params
-from lib.files.tables import compact, write_measures, write_table
+from lib.files.tables import compact, read_table, write_measures, write_table
 from lib.training.devices import generator
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
@@ -55,6 +56,8 @@ SCRATCH = "scratch"  # the fine-tune of a base that is not trained
 COMMAND = "python -m published.rank_rules.run"
 OUT = Path("published/rank_rules")
 BUDGET = 4  # a uniform rank, at which shares lost are told
+MIXTURES = ("mixtral",)  # of experts, whose update no adapter carries
+ALONE, ON_BASE = "share_lost", "lost_on_base"  # all else as tuned, or the adapter on the base
 COMPARED = {  # a fine-tune, and the rules whose shares lost are compared
     "attributed_less_uniform_gentle": ("gentle", "attributed", "uniform"),
     "attributed_less_uniform_large": ("large", "attributed", "uniform"),
@@ -71,6 +74,31 @@ COMPARED = {  # a fine-tune, and the rules whose shares lost are compared
     "water_filling_less_uniform_gentle": ("gentle", "water-filling", "uniform"),
     "water_filling_less_uniform_large": ("large", "water-filling", "uniform"),
     "water_filling_less_uniform_scratch": ("scratch", "water-filling", "uniform"),
+}
+SHARES = {  # a fine-tune, a rule, and what is lost of which gain
+    "share_lost_attributed_gentle": ("gentle", "attributed", ALONE),
+    "share_lost_attributed_large": ("large", "attributed", ALONE),
+    "share_lost_attributed_scratch": ("scratch", "attributed", ALONE),
+    "share_lost_uniform_gentle": ("gentle", "uniform", ALONE),
+    "share_lost_uniform_large": ("large", "uniform", ALONE),
+    "share_lost_uniform_scratch": ("scratch", "uniform", ALONE),
+    "lost_on_base_attributed_gentle": ("gentle", "attributed", ON_BASE),
+    "lost_on_base_attributed_large": ("large", "attributed", ON_BASE),
+    "lost_on_base_attributed_scratch": ("scratch", "attributed", ON_BASE),
+    "lost_on_base_uniform_gentle": ("gentle", "uniform", ON_BASE),
+    "lost_on_base_uniform_large": ("large", "uniform", ON_BASE),
+    "lost_on_base_uniform_scratch": ("scratch", "uniform", ON_BASE),
+}
+SPLIT = {  # such a share, and whether it is that of mixtures of experts or of all others
+    "lost_on_base_mixtures_gentle": ("lost_on_base_attributed_gentle", True),
+    "lost_on_base_mixtures_large": ("lost_on_base_attributed_large", True),
+    "lost_on_base_others_gentle": ("lost_on_base_attributed_gentle", False),
+    "lost_on_base_others_large": ("lost_on_base_attributed_large", False),
+}
+ERRORS = {  # how far the attributed losses are from summing to the drop of the loss
+    "attribution_error_gentle": "gentle",
+    "attribution_error_large": "large",
+    "attribution_error_scratch": "scratch",
 }
 KEPT = ["kind", "budget", "rule", "shuffle", "parameters", "share_lost"]
 KEPT += ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]
@@ -155,22 +183,36 @@ def main(n_bases: int = 5) -> None:
 
 
 def written(tables: Mapping[str, pd.DataFrame]) -> None:
-    """Write tables, measures and figures."""
+    """Write the tables, and what follows from them."""
     for name, table in tables.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
+    remeasure()
+
+
+def remeasure() -> None:
+    """Write the measures and figures of the tables as they are kept, without training again."""
+    tables = {path.stem: read_table(path) for path in sorted((OUT / "tables").glob("*.parquet"))}
+    setup = counted(tables)
+    write_measures(measured(tables), OUT, setup, headlines=["attributed_less_uniform_large"])
+    plot.main(OUT / "tables", OUT / "figures")
+
+
+def counted(tables: Mapping[str, pd.DataFrame]) -> dict[str, float | str]:
+    """How many adapters, bases and architectures there are, and at which sizes."""
     rules = tables["rules"]
+    fitted = tables["fitted"]
     attributed = rules[(rules["rule"] == "attributed") & (rules["shuffle"] == 0)]
-    setup = {
+    return {
         "n_adapters": float(rules["chosen"].sum()),
         "n_attributed_worse": float((attributed["above_uniform"] > attributed["noise"]).sum()),
         "n_architectures": float(rules["architecture"].nunique()),
         "n_bases": float(rules["base"].nunique()),
-        "n_trained": float(tables["fitted"]["architecture"].nunique()),
+        "n_trained": float(fitted["architecture"].nunique()),
+        "n_pairs": float(len(fitted)),
+        "n_trained_lower": float((fitted["trained"] < fitted["cut"]).sum()),
         "budget": float(BUDGET),
         "budgets": ", ".join(map(str, sorted(rules["budget"].unique()))),
     }
-    write_measures(measured(tables), OUT, setup, headlines=["attributed_less_uniform_large"])
-    plot.main(OUT / "tables", OUT / "figures")
 
 
 def of_base(
@@ -181,7 +223,7 @@ def of_base(
     architecture: str,
     *trainings: Training,
 ) -> dict[str, pd.DataFrame]:
-    """Of one base: what every rule loses of each fine-tune, and adapters that were trained."""
+    """What every rule loses of each fine-tune of one base, and adapters that were trained."""
     seed = sizes.first_seed
     cases = {one.name: one for one in trainings}
     found: dict[str, list[pd.DataFrame]] = {"rules": [], "gains": [], "fitted": []}
@@ -253,8 +295,9 @@ def fitted(
     measure: Measure,
     of_spectra: Spectra,
 ) -> pd.DataFrame:
-    """The least adapter of those chosen that loses at most the share asked for, or the largest:
-    as it is cut, and with the same ranks trained.
+    """The smallest chosen adapter that loses at most the share asked for, cut and trained.
+
+    Where none loses so little it is the largest one. The trained adapter has the same ranks.
     """
     base = open_checkpoint(at / "base")
     where = (base.folder, base.config, at / "measured.txt", measure.seq_len, measure.batch_size)
@@ -303,10 +346,13 @@ def trained(
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
-    """By architecture and base: shares lost, as means over budgets, of one rule less another's, and
-    the shares themselves at one budget; how far above uniform the chosen adapter is, in units of
-    the noise; and what a trained adapter has beside the one that is cut, and beside the full
-    fine-tune, nats.
+    """What claims judge, by architecture and base.
+
+    The shares lost of one rule minus those of another, as means over budgets; the shares themselves
+    at one budget, with all else as tuned and on the base; by what share of the drop the attributed
+    losses miss it; how far the chosen adapter is above the uniform one, in units of the noise; what
+    a trained adapter has beside the one that is cut and beside the full fine-tune, in nats; and the
+    shares of the gain that these two adapters keep.
     """
     by = ["kind", "architecture", "base"]
     rules = tables["rules"]
@@ -318,10 +364,18 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
         name: means.loc[kind][rule] - means.loc[kind][other]
         for name, (kind, rule, other) in COMPARED.items()
     }
-    shares = lost.xs(BUDGET, level="budget")
-    for rule in ("attributed", "uniform"):
-        for kind in ("gentle", "large", "scratch"):
-            found[f"share_lost_{rule}_{kind}"] = shares.loc[kind][rule]
+    at_budget = on_base(plain, tables["gains"])
+    at_budget = at_budget[at_budget["budget"] == BUDGET]
+    at_budget = at_budget.set_index(["kind", "rule", "architecture", "base"]).sort_index()
+    for name, (kind, rule, share) in SHARES.items():
+        found[name] = at_budget[share].xs((kind, rule), level=("kind", "rule"))
+    for name, (whole, of_mixtures) in SPLIT.items():
+        is_mixture = found[whole].index.get_level_values("architecture").isin(MIXTURES)
+        found[name] = found[whole][is_mixture == of_mixtures]
+    gains = tables["gains"].set_index(by).sort_index()
+    error = (gains["attributed"] / gains["drop"] - 1).abs()
+    for name, kind in ERRORS.items():
+        found[name] = error.xs(kind, level="kind")
     chosen = plain[plain["chosen"]]
     attributed = plain[plain["rule"] == "attributed"]
     found["chosen_above_uniform"] = most_above(chosen)
@@ -329,11 +383,26 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
     pairs = tables["fitted"].set_index(by[1:])
     found["trained_less_cut"] = pairs["trained"] - pairs["cut"]
     found["trained_less_tuned"] = pairs["trained"] - pairs["loss_tuned"]
+    gain = pairs["loss_base"] - pairs["loss_tuned"]
+    found["kept_by_cut"] = (pairs["loss_base"] - pairs["cut"]) / gain
+    found["kept_by_trained"] = (pairs["loss_base"] - pairs["trained"]) / gain
     return {name: values.set_axis(list(map(case, values.index))) for name, values in found.items()}
 
 
+def on_base(plans: pd.DataFrame, gains: pd.DataFrame) -> pd.DataFrame:
+    r"""The plans with the share of the whole gain that is lost by the base with an adapter.
+
+    $(L - L_\mathrm{tuned}) / (L_\mathrm{base} - L_\mathrm{tuned})$, where L is the loss of the base
+    with the adapter: what else was tuned (embeddings, head, norms, experts) stays behind.
+    """
+    by = ["kind", "architecture", "base"]
+    both = plans.merge(gains[[*by, "loss_base", "loss_tuned"]], on=by, validate="many_to_one")
+    gain = both["loss_base"] - both["loss_tuned"]
+    return both.assign(**{ON_BASE: (both["loss_on_base"] - both["loss_tuned"]) / gain})
+
+
 def most_above(rules: pd.DataFrame) -> pd.Series:
-    """By architecture and base: the largest loss above that of uniform, in units of the noise."""
+    """The largest loss above that of the uniform adapter, in units of the noise, of each base."""
     above = rules["above_uniform"] / rules["noise"].where(rules["noise"] > 0, np.inf)
     return above.groupby([rules[name] for name in ("architecture", "base")]).max()
 

@@ -81,7 +81,7 @@ def main(sources: Path) -> None:
 
 
 def measured(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """By adapter: how far the loss in llama.cpp is from peft's, nats."""
+    """How far the loss of each adapter in llama.cpp is from that in peft, in nats."""
     apart = (table["llama_cpp"] - table["peft"]).abs().set_axis(table["adapter"])
     ranks = table["ranks"].to_numpy()
     return {

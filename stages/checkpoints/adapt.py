@@ -98,7 +98,7 @@ def main(
 
 
 def chosen(plans: pd.DataFrame) -> pd.DataFrame:
-    """Of each budget, the chosen plan, or one uniform rank where nothing was measured."""
+    """The chosen plan at each budget, or one uniform rank where nothing was measured."""
     plans = plans[plans["shuffle"] == 0]
     if "chosen" not in plans:
         return plans[plans["rule"] == "uniform"]
@@ -188,7 +188,7 @@ def write_adapters(
 
 
 def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest | None:
-    """What of a fine-tune is carried that is no update of a linear layer.
+    """The part of a fine-tune that is carried and is no update of a linear layer.
 
     All of it, or what the base lacks, which every adapter carries; None where that is nothing.
     """
@@ -202,10 +202,31 @@ def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest |
 
 
 def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> list[str]:
-    """The tensors that were tuned and that no adapter carries."""
+    """The tensors that were tuned and that no adapter carries, also those that the base lacks.
+
+    A copy of another tensor, as of an embedding that is the head too, is none of its own.
+    """
     rows = check_pair(base, tuned)
-    others = [name for name in rows if name not in carried]
-    return [n for n in others if not tuned.load(n)[: rows[n]].equal(base.load(n)[: rows[n]])]
+    moved = [
+        name
+        for name, n in rows.items()
+        if name not in carried and not first(tuned.load(name), n).equal(first(base.load(name), n))
+    ]
+    new = [name for name in tuned.tensors if name not in base.tensors and name not in carried]
+    return [*moved, *(name for name in new if not is_copy(tuned, name))]
+
+
+def first(tensor: Tensor, n: int) -> Tensor:
+    """The first rows of a tensor; the whole of one without dimensions."""
+    return tensor[:n] if tensor.dim() else tensor
+
+
+def is_copy(checkpoint: Checkpoint, name: str) -> bool:
+    """Whether another tensor of a checkpoint equals this one."""
+    shape = checkpoint.tensors[name].shape
+    alike = [n for n, one in checkpoint.tensors.items() if n != name and one.shape == shape]
+    own = checkpoint.load(name)
+    return len(shape) == 2 and any(checkpoint.load(other).equal(own) for other in alike)
 
 
 def experts_share(losses: Mapping[Any, Any]) -> float | None:

@@ -10,7 +10,7 @@ from lib.work.command import OutFolder, run
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]
-# Of a model's folder, with the columns by which each table is known.
+# The tables of a model's folder, with the columns by which each is known.
 TABLES = {
     "plans": "run budget rule shuffle parameters loss share_lost ranks",
     "modules": "run module earned",
@@ -34,6 +34,7 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
         **of_plans(tables["plans"]),
         **of_losses(tables["losses"]),
         **of_rounding(tables["rounding"]),
+        **of_early_ranks(tables["rounding"]),
         **of_pruning(tables["pruning"], tables["losses"], rate),
         **of_heads(tables["heads"]),
     }
@@ -54,7 +55,7 @@ def stacked(models: list[Path], name: str, known_by: str) -> pd.DataFrame:
 
 
 def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
-    """Of the products of heads: stable ranks of their updates, from the first step on, by text."""
+    """The stable ranks of the updates of the products of heads, from the first step on, by text."""
     found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0) & (spectra["step"] > 0)]
     found = found.rename(columns={"run": "text"}).sort_values("text", kind="stable")
     return found[["model", *HEADS.split(), "text"]]
@@ -66,7 +67,7 @@ def by_case(values: pd.Series) -> pd.Series:
 
 
 def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model, run and budget: the share of the gain that one rule loses less that of another."""
+    """The share of the gain that one rule loses minus that of another, in each cell."""
     lost = plans[plans["shuffle"] == 0].pivot_table(
         index=CELL, columns="rule", values="share_lost", observed=True
     )
@@ -88,18 +89,36 @@ def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_rounding(rounding: pd.DataFrame) -> dict[str, pd.Series]:
-    """By snapshot: energy ranks of rounded weights over true ones.
+    """Energy ranks of rounded weights over true ones, and what the edge of rounding tells.
 
-    Slight updates have a measure of their own.
+    Each snapshot has the mean over its matrices; slight updates have measures of their own. The
+    noise over the edge is the largest of a snapshot.
     """
-    columns = ["relative_update", "rank_90", "rank_90_stored"]
-    found = rounding.groupby(["model", "run", "step"])[columns].mean()
+    snapshot = rounding.groupby(["model", "run", "step"])
+    columns = ["relative_update", "rank_90", "rank_90_stored", "above_edge", "above_edge_stored"]
+    found = snapshot[columns].mean()
     ratio = found["rank_90_stored"] / found["rank_90"]
     is_slight = found["relative_update"] < SLIGHT
+    counted = found["above_edge_stored"] - found["above_edge"]
     return {
         "rounded_over_exact_rank_slight": by_case(ratio[is_slight]),
         "rounded_over_exact_rank": by_case(ratio[~is_slight]),
+        "counted_above_edge": by_case(counted[is_slight]),
+        "noise_over_edge": by_case(snapshot["noise_over_edge"].max()),
     }
+
+
+def of_early_ranks(rounding: pd.DataFrame) -> dict[str, pd.Series]:
+    """Spearman's correlation over modules between the ranks of the first snapshot and of the last.
+
+    The rank is the one that holds 90 % of the energy. Each run has one correlation.
+    """
+    found = {}
+    for case, rows in rounding.groupby(["model", "run"]):
+        by_step = rows.pivot_table(index="module", columns="step", values="rank_90", observed=True)
+        if by_step.shape[1] > 1:
+            found[case] = by_step.iloc[:, 0].rank().corr(by_step.iloc[:, -1].rank())
+    return {"early_rank_order": by_case(pd.Series(found, dtype=float))}
 
 
 def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict[str, pd.Series]:
@@ -112,7 +131,7 @@ def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict
 
 
 def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model: final mean stable rank of heads' updates, of the shuffled text over the text."""
+    """The final mean stable rank of heads' updates, under the shuffled text over the text."""
     final = heads[(heads["step"] == heads["step"].max()) & (heads["offset"] == 0)]
     means = final.groupby(["module", "text", "model"])["stable_rank"].mean()
     return {

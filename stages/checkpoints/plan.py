@@ -5,7 +5,7 @@ tuned, and what they moved is measured apart. `share_lost` is 0 for the whole up
 modules and 1 for none of it. Budgets are parameters, stated as the uniform rank that costs as much.
 `loss_on_base` is the loss of the base with a plan's adapter as peft loads it, in the type in which
 the base is stored; of embeddings, head, norms and biases it has what `modules_to_save` carries.
-Of each budget one rule is `chosen`: the one with the lowest `choosing_loss`, measured in the same
+At each budget one rule is `chosen`: the one with the lowest `choosing_loss`, measured in the same
 way on windows of their own, if it is below that of one uniform rank by more than the noise. All
 other losses are of the measured windows, which choose nothing; `above_uniform` and its `noise` are
 paired differences of `loss_on_base` there. All but the base's are measured in float32. Pruning
@@ -353,8 +353,8 @@ def on_base(
     *,
     saved: bool,
 ) -> tuple[pd.DataFrame, float]:
-    """Of each rule's plan, what the base loses with its adapter, and which rule is chosen; and the
-    loss of the base alone.
+    """The loss of the base with the adapter of each rule's plan, which rule is chosen, and the loss
+    of the base alone.
 
     With `saved` the adapter carries whole what else was tuned.
     """

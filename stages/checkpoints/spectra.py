@@ -88,6 +88,7 @@ class Layer:
     config: Mapping[str, Any]
     n_base: int  # of the files that hold the tensors: so many are the base's, then come the others
     stored: Mapping[str, str]  # the base's own names, where they are others
+    by_columns: list[str]  # what an adapter changes and the base stores as in × out
     kept: int  # the most triplets that are kept of a matrix
 
 
@@ -133,8 +134,11 @@ def layers(
     names = check_pair(base, one.checkpoint)
     matrices = [name for name in names if n_matrices(name, base.tensors[name].shape)]
     attention = attention_tensors(base.config, names)
-    for number in sorted({layer_of(name) for name in matrices}):
-        inside = [name for name in matrices if layer_of(name) == number]
+    by_layer: dict[int, list[str]] = {}
+    for name in matrices:
+        by_layer.setdefault(layer_of(name), []).append(name)
+    transposed = getattr(one.checkpoint, "by_columns", frozenset())
+    for number, inside in sorted(by_layer.items()):
         parts = attention.get(number, {})
         before, after = (
             sorted({of.tensors[name].file for name in (*inside, *parts.values())})
@@ -150,6 +154,7 @@ def layers(
             base.config,
             n_base=len(before),
             stored={name: base.stored.get(name, name) for name in (*inside, *parts.values())},
+            by_columns=sorted(transposed & {*inside, *parts.values()}),
             kept=kept,
         )
         yield layer, [*before, *after]
@@ -160,7 +165,7 @@ def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Course:
     triplets that are kept of its matrices.
     """
     of_base = loader(files[: layer.n_base])
-    of_tuned = loader(files[layer.n_base :], layer.stored)
+    of_tuned = loader(files[layer.n_base :], layer.stored, layer.by_columns)
 
     def begun(name: str) -> Tensor:
         return of_base(layer.stored[name])
@@ -184,13 +189,17 @@ def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Course:
     return Course({"spectra": table}, [(tensors, [])] if tensors else [])
 
 
-def loader(places: Sequence[Path], stored: Mapping[str, str] | None = None) -> Callable[[str], Any]:
-    """Reads a tensor from the one of some places that has it, by its name or that in `stored`."""
+def loader(
+    places: Sequence[Path],
+    stored: Mapping[str, str] | None = None,
+    by_columns: Sequence[str] = (),
+) -> Callable[[str], Any]:
+    """A reader of tensors from the one of some places that has them, by name or as `stored`."""
     placed = {name: place for place in places for name in stored_names(place)}
 
     def load(name: str) -> Any:
         own = name if name in placed or not stored else stored[name]
-        return load_tensor(placed[own], own)
+        return load_tensor(placed[own], own, by_columns=own in by_columns)
 
     return load
 

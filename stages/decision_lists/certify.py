@@ -20,7 +20,7 @@ from lib.work.command import OutFolder, run
 
 @dataclass(frozen=True)
 class Certify:
-    """The longest sequences that are asked for."""
+    """The greatest length of sequences for which weights are certified."""
 
     longest_sequence: Annotated[int, Interval("[2, 1000]")]
 
@@ -41,7 +41,7 @@ def main(
 
 
 def describe(folder: Path, task: Task) -> Tables:
-    """How few entries of the last W of each seed are certified on sequences of distinct tokens."""
+    """The fewest entries of the last W of each seed that are right on all sets of tokens."""
     opened = open_run(folder)
     weights = opened.weights(-1)
     rows = []
@@ -65,7 +65,7 @@ def describe(folder: Path, task: Task) -> Tables:
 
 
 def lengths(folder: Path, task: Task, longest_sequence: int) -> Tables:
-    """For which lengths of sequences the weights of a flow are certified, at every time."""
+    """The lengths of sequences for which the weights of a flow are certified, at every time."""
     opened = open_run(folder)
     times = opened.steps.groupby("snapshot")["time"].first()
     found = [

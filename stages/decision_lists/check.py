@@ -14,12 +14,12 @@ from lib.work.command import OutFolder, run
 
 Jobs = dict[str, list[tuple[Any, ...]]]
 
-CASES_A_CHUNK = 1000  # drawn from one random generator, by one process
+CASES_A_CHUNK = 1000  # cases that one process draws from one random generator
 
 
 @dataclass(frozen=True)
 class Check:
-    """Random cases of each lemma, of up to `most_tokens`; lengths of lists, to seek the least n."""
+    """The random cases of each lemma, up to `most_tokens`, and the list lengths for the least n."""
 
     seed: Seed
     n_cases: Annotated[int, Interval("[1, 10000000]")]

@@ -23,7 +23,7 @@ from lib.work.command import OutFolder, run
 
 @dataclass(frozen=True)
 class Control:
-    """By Adam, on the exact loss: V = `scale` · P and W trained from 0, or V alone."""
+    """How Adam trains on the exact loss: W from 0 at V = `scale` · P, or V alone."""
 
     scale: Positive
     learning_rate: Positive
@@ -38,7 +38,7 @@ def main(section: str, tasks: Path, tables: OutFolder) -> None:
 
 
 def control(task: Task, params: Control) -> Tables:
-    """Accuracy over all sequences of the law."""
+    """The accuracy of each control over all sequences of the law."""
     exact = PopulationLoss.of(task)
     with_head = PopulationLoss(exact.rows.only(exact.rows.place == 1), task.labels)
     over_keys = SequenceLoss(task, "keys")

@@ -32,7 +32,7 @@ from lib.work.command import OutFolder, run
 
 @dataclass(frozen=True)
 class Descend:
-    """What V_0 − cP is made of, up to ε/2 an entry, and its seed."""
+    """The kinds of noise that V_0 − cP is made of, up to ε/2 an entry, and its seed."""
 
     noise: tuple[Noise, ...]
     noise_seed: Seed
@@ -48,12 +48,13 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
     jobs = {
         "both": [(descend_both, task, noise, params.noise_seed, solve) for task, noise in both],
         "alone": [(descend_alone, task, solve) for task in used_for(listed, "alone")],
+        "general": [(descend_general, task, solve) for task in used_for(listed, "general")],
     }
     write_tables(tables, spread_cells(jobs, label=section, unit="run"))
 
 
 def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
-    """The task of a descent, and what is to be said of its steps."""
+    """The task of a descent, its step size, and the curvature on its way."""
     return task.about() | {
         "length": task.longest,
         "step_size": found.step_size,
@@ -65,7 +66,7 @@ def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
 
 
 def descend_alone(task: Task, solve: Solver) -> Tables:
-    """Part 1 by gradient descent: the descent lemma gives twice the flow's bound, over the step."""
+    """A run of part 1 by gradient descent, whose bound is twice the flow's over the step size."""
     loss = PopulationLoss.of(task)
     bound = flow_bound_of(task)
     P = task.label_matrix
@@ -86,8 +87,17 @@ def descend_alone(task: Task, solve: Solver) -> Tables:
     return {"alone": pd.DataFrame([row])}
 
 
+def descend_general(task: Task, solve: Solver) -> Tables:
+    """A run of part 2 without noise, for another law on sequences of distinct tokens."""
+    return {"general": descend_both(task, "none", 0, solve)["both"]}
+
+
 def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Tables:
-    """Part 2: W_0 = 0, V_0 within ε/2 of cP, until all is right: the run, and its course."""
+    """A run of part 2 until all is right, from W_0 = 0 and V_0 within ε/2 of cP, and its course.
+
+    The margin is that of the certificate. Where the law leaves out some sequences, it is the least
+    lead of the right label in the others.
+    """
     loss = PopulationLoss.of(task)
     bound, residual, V_0 = noisy_start(task, noise, loss, noise_seed)
     P = task.label_matrix
@@ -104,15 +114,20 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
     eta = found.step_size
     start_deviation = float((V_0 - bound.scale * P).abs().max())
     largest = max(found.largest, found.on_a_finer_grid)
+    if min(task.probability) > 0:
+        lists = task.lists, task.permutation, task.seq_len
+        margin = logit_margin(W, V, *lists, repeats=False)
+    else:
+        margin = float(loss.margins(last).min())
     row = described(task, found) | {
         "noise": noise,
         "preconditions": bound.met(residual, start_deviation, eta, largest),
         "delta": bound.delta,
         "epsilon": bound.epsilon,
         "earliest": bound.earliest / eta,
-        "margin": logit_margin(W, V, task.lists, task.permutation, task.seq_len, repeats=False),
+        "margin": margin,
     }
-    looked = pd.Series(found.curvatures).ffill()  # where there was no look, the last
+    looked = pd.Series(found.curvatures).ffill()  # the last one where there was no look
     course = {
         "step": [step.number for step in found.steps],
         "loss": [float(step.loss) for step in found.steps],

@@ -1,4 +1,4 @@
-"""What git keeps of the family: tables for the figures, metrics to compare, measures for claims."""
+"""Make what git keeps of the family: tables for figures, metrics, and measures for claims."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +32,12 @@ JUDGED_ALONE = (
     "draws",
     "followed",
     "gamma",
+    "general",
     "many",
     "minibatch",
-)  # tables of measures that no figure draws
+)  # tables that measures alone use, and no figure
 COURSE = "task start seed step accuracy certified_all n_tokens"
-TABLES = {  # what is read of the stages before: columns by table; a use not run has none
+TABLES = {  # the columns that are read of each table before; a use that was not run has no table
     "theorem": "task n_tokens seq_len length law scale bound at_once first_time perfect_at_bound "
     "lost lost_time regained_time largest_attention",
     "gamma": "task gamma bound at_once first_time",
@@ -47,13 +48,14 @@ TABLES = {  # what is read of the stages before: columns by table; a use not run
     "alone": "task n_steps bound margin",
     "both": "task noise law seq_len length preconditions delta epsilon n_steps earliest margin "
     "curvature_growth",
+    "general": "task law preconditions n_steps earliest margin",
     "courses": "task noise step loss step_times_curvature",
     "followed": "task noise followed_steps moved stands_still",
     "draws": "task seed share least_share met",
     "joint": COURSE,
     "starts": COURSE,
-    "alignment": "task step along_P least_rate accuracy cosine centred_cosine argmax_right length "
-    "repeats",
+    "alignment": "task step along_P along_wrong_P least_rate accuracy cosine centred_cosine "
+    "argmax_right argmax_wrong length repeats",
     "minibatch": "seed step certified_sets n_tokens batch_size",
     "controls": "task control accuracy",
     "lemma_1": "derivative bound",
@@ -134,14 +136,14 @@ def main(
 
 
 def read_tables(*folders: Path) -> Tables:
-    """Those of `TABLES` that are in the folders, by name."""
+    """The tables among `TABLES` that are in the folders, by name."""
     files = [file for folder in folders for file in sorted(folder.glob("*.parquet"))]
     wanted = [file for file in files if file.stem in TABLES]
     return {file.stem: read_table(file, TABLES[file.stem].split()) for file in wanted}
 
 
 def described(tables: Tables, tasks: dict[str, Task], params: Evaluate, section: str) -> Tables:
-    """What the figures and measures look at, in place of whole courses and of every case."""
+    """The tables that figures and measures use in place of whole courses and of every case."""
     found: Tables = {}
     if "theorem" in tables:
         missing = sorted(set(params.paths) - set(tables["theorem"]["task"]))

@@ -1,6 +1,6 @@
-r"""Train W_K and W_Q apart, from small random starts at V = cP: when directions of W rise.
+r"""Train W_K and W_Q apart, from small random starts at V = cP, and note when directions of W rise.
 
-Beside them W itself, from the same starts, and the same lists of other tokens.
+Beside them stand W itself, from the same starts, and the same lists of other tokens.
 """
 
 import math
@@ -37,7 +37,7 @@ from lib.work.command import OutFolder, run
 Size = Annotated[int, Interval("[2, 20]")]
 Scale = Annotated[float, Interval("[-100, 0)")]
 RISEN = 0.05  # the singular value of a direction of W that has risen
-LOOK_EVERY = 10  # steps
+LOOK_EVERY = 10  # steps from one look to the next
 MAX_STEPS = 40_000
 Kind = Literal["factored", "whole", "permuted"]
 
@@ -111,7 +111,7 @@ def main(cases: Path, tables: OutFolder) -> None:
 
 
 def descend(case: Case, task: Task, of: Kind) -> Tables:
-    """Every seed and scale of a case: W_K and W_Q apart, W itself, or permuted lists."""
+    """A descent for every seed and scale: on W_K and W_Q, on W itself, or with permuted lists."""
     if of == "permuted":
         task = permuted(task, case.n_heads)
     loss = StackedLoss(task, case.scale)

@@ -1,6 +1,6 @@
-r"""Follow gradient flow on W from 0 at V = cP, at the theorem's scale c.
+r"""Follow gradient flow on W from 0 at V = cP, at the theorem's scale c, until all is right.
 
-Until all is right, and some on to the bound. The flow is followed in u = cW and $\tau = c^2 t$.
+Some runs go on to the bound. The flow is followed in u = cW and $\tau = c^2 t$.
 """
 
 import math
@@ -30,7 +30,7 @@ LARGEST_SCALE = 1e12  # above it, attention that differs from uniform by 1/c is 
 
 @dataclass(frozen=True)
 class Flow:
-    """The scale on sequences with repeats; delta over P_min / n of the runs whose gamma varies."""
+    """The scale on sequences with repeats, and delta over P_min / n where gamma varies."""
 
     repeats_scale: Positive
     gamma_shares: tuple[Annotated[float, Interval("(0, 4)")], ...]
@@ -38,10 +38,10 @@ class Flow:
 
 @dataclass(frozen=True)
 class Solver:
-    """Relative tolerances; the longest run on sequences with repeats."""
+    """The relative tolerances, and the longest run on sequences with repeats."""
 
     rtol_theorem: Tolerance
-    rtol_to_bound: Tolerance  # once all is right
+    rtol_to_bound: Tolerance  # from where all is right
     rtol_repeats: Tolerance
     rtol_many: Tolerance
     longest_repeats: Positive
@@ -103,7 +103,7 @@ def gamma(task: Task, share: float, solve: Solver) -> Tables:
 
 
 def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """When all is right, and whether it still is at the bound (`use`); and the path."""
+    """When all is right, whether it still is at the bound (`use`), and the path."""
     bound = flow_bound_of(task, share)
     flow = ScaledFlow(task, bound.scale)
     followed = Followed(flow)

@@ -21,7 +21,7 @@ from lib.training.devices import use_threads
 from lib.work.cells import Tables, spread_cells, write_tables
 from lib.work.command import OutFolder, run
 
-N_DRAWS = 20  # of noise, for each task
+N_DRAWS = 20  # draws of noise for each task
 COLUMNS = ["task", "noise", "n_steps", "step_size"]
 
 
@@ -51,7 +51,7 @@ def main(section: str, tasks: Path, descents: Path, tables: OutFolder) -> None:
 
 
 def follow(task: Task, noise: Noise, step_size: float, n_steps: int, seed: int) -> Tables:
-    """One of the descents until all is right, or for twice its steps, and how far V moves at P."""
+    """One of the descents until all is right, or for twice its steps; how far V moves at P."""
     loss = PopulationLoss.of(task)
     bound, _, V_0 = noisy_start(task, noise, loss, seed)
     at_P = task.label_matrix > 0
@@ -71,7 +71,7 @@ def follow(task: Task, noise: Noise, step_size: float, n_steps: int, seed: int) 
 
 
 def draw(task: Task, seeds: tuple[int, ...]) -> Tables:
-    """For each seed of uniform noise, what its first loss leaves of the conditions."""
+    """The first loss under each seed of uniform noise, and whether it leaves the conditions met."""
     loss = PopulationLoss.of(task)
     n = task.seq_len
     rows = []

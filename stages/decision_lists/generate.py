@@ -19,10 +19,10 @@ from lib.work.command import OutFile, run
 Size = Annotated[int, Interval("[1, 64]")]
 ForFlow = Literal["theorem", "bound", "gamma", "repeats"]
 ForScales = Literal["law", "spectral"]
-ForDescent = Literal["alone", "both"]
+ForDescent = Literal["alone", "both", "general"]
 ForTraining = Literal["joint", "starts", "alignment", "controls"]
-NEEDED = ("spectral", "joint")  # their runs are opened by stages that want some
-MOST_CLASSES = 1_000_000  # of sequences, all of which the loss is a sum over
+NEEDED = ("spectral", "joint")  # uses whose runs are opened by stages that want some
+MOST_CLASSES = 1_000_000  # classes of sequences, as the loss is a sum over all
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Group(Seeds):
         """The tasks, each with its group's name; there are several n_heads only where heads are."""
         for length, kind, law in product(self.list_lengths, self.lists, map(Law.named, self.laws)):
             if kind.startswith(OWN) and length != self.list_lengths[0]:
-                continue  # own lists are as long as they are
+                continue  # own lists have a length of their own
             heads = kind == "shared heads" or law.kind == "frequent heads"
             for n_heads, seed in product(self.n_heads if heads else self.n_heads[:1], self.seeds):
                 yield Task.of_setting(
@@ -89,8 +89,8 @@ def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: 
             f"{groups}: wanted a group for each of {list(NEEDED)}, got none for {missing}"
         )
     tasks = named(listed, groups)
-    # A file for the stages that read it: a change of one group leaves what the others are for as it
-    # is.
+    # Each stage has a file of its own, so that a change of one group leaves the other files as they
+    # are.
     write_tasks(tasks, get_args(ForFlow), flow)
     write_tasks(tasks, get_args(ForScales), scales)
     write_tasks(tasks, get_args(ForDescent), descend)

@@ -38,7 +38,7 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import write_figures
 
 THEOREM = "task law n_tokens seq_len length bound first_time"
-# Of each figure, what draws it, and the tables that this takes, with their columns.
+# The function that draws each figure, and the tables that it takes, with their columns.
 FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
     "bound": (
         courses_with_bound,
@@ -108,7 +108,7 @@ def main(tables: Path, figures: OutFolder) -> None:
 
 
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
-    """What draws each figure whose tables are there, by its name: a use not run has none."""
+    """A function for each figure whose tables are there, by name; a use not run has no figure."""
     found = {"outcomes": partial(outcomes, **read_tables(folder, OUTCOMES))}
     for name, (draw, needed) in FIGURES.items():
         tables = read_tables(folder, needed)
@@ -119,7 +119,7 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
 
 
 def read_tables(folder: Path, wanted: dict[str, str]) -> dict[str, pd.DataFrame]:
-    """Those of the wanted tables that are there, by name, with their columns."""
+    """The wanted tables that are there, by name, with their columns."""
     files = {name: folder / f"{name}.parquet" for name in wanted}
     there = {name: file for name, file in files.items() if file.is_file()}
     return {name: read_table(file, wanted[name].split()) for name, file in there.items()}

@@ -1,6 +1,6 @@
 r"""Follow gradient flow on W from 0 at V = cP at other scales c than the theorem's.
 
-For the law of the time, and for spectra. The flow is followed in u = cW and $\tau = c^2 t$.
+The runs serve the law of the time, and spectra. The flow is followed in u = cW and $\tau = c^2 t$.
 """
 
 import math
@@ -45,7 +45,7 @@ class Scales:
 
 @dataclass(frozen=True)
 class Solver:
-    """Relative tolerances; the longest rescaled time; at how many times paths are compared."""
+    """The relative tolerances, the longest rescaled time, and at how many times paths meet."""
 
     rtol_law: Tolerance
     rtol_spectral: Tolerance
@@ -73,7 +73,7 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFol
 def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     """The rescaled time T c² at every scale, and how far each trajectory is from the limit's.
 
-    Of a task that is right at once at any scale there is no time to compare: a row that says so,
+    A task that is right at once, at any scale, has no time to compare. It gets a row that says so,
     and no more.
     """
     longest = solve.longest_law

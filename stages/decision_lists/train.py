@@ -40,7 +40,7 @@ Size = Annotated[int, Interval("[1, 4096]")]
 
 @dataclass(frozen=True)
 class Start:
-    """W_0 and V_0: Gaussian, W against the order of the lists, V a multiple of P or a wrong P."""
+    """A kind of W_0 and V_0: Gaussian, W against the lists, V a multiple of P or of a wrong P."""
 
     name: str
     W: Literal["gaussian", "reverse order"]
@@ -114,14 +114,14 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
 
 
 def train_joint(task: Task, start: Start, seed: int, params: Train) -> Course:
-    """Descend on W and V for all steps: the course and the saved states."""
+    """A descent on W and V for all steps: its course and its saved states."""
     n_steps = params.joint.n_steps
     course, states = train_both(task, start, seed, n_steps, saved_steps(n_steps, n_steps), params)
     return Course({"joint": course}, states)
 
 
 def train_start(task: Task, start: Start, seed: int, params: Train) -> Tables:
-    """Descend on W and V until all is right: the course."""
+    """A descent on W and V until all is right: its course."""
     return {"starts": train_both(task, start, seed, params.starts.n_steps, [], params)[0]}
 
 
@@ -155,22 +155,27 @@ def train_both(
 def align(task: Task, params: Train) -> Tables:
     """Descend on V from 0 with W = 0.
 
-    `along_P` is the mean of ⟨−∇L, P⟩ so far, at V = 0 at least `least_rate`.
+    `along_P` is the mean of ⟨−∇L, P⟩ so far, at V = 0 at least `least_rate`. Beside it stands what
+    a wrong P gives, which takes each token to the label after its own.
     """
     exact = PopulationLoss.of(task)
     size = params.step_per_token * task.n_tokens
     P = task.label_matrix
+    wrong = P.roll(1, 0)
     zero = torch.zeros_like(P)
     n_steps = params.alignment_steps
     kept = saved_steps(n_steps, n_steps)[1:]
     rows = []
     for step in gradient_descent(exact, {"W": zero, "V": zero}, {"V": size}):
         if step.number in kept:
+            V = step.weights["V"]
             rows.append(
                 {
                     "step": step.number,
                     "loss": float(step.loss),
-                    "along_P": float((step.weights["V"] * P).sum()) / (step.number * size),
+                    "along_P": float((V * P).sum()) / (step.number * size),
+                    "along_wrong_P": float((V * wrong).sum()) / (step.number * size),
+                    "argmax_wrong": float((V.argmax(0) == wrong.argmax(0)).double().mean()),
                     "least_rate": 1 / task.seq_len - 1 / task.n_tokens,
                     **exact.measured(step.weights),
                 }

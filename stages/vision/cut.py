@@ -1,6 +1,6 @@
 """Measure the test accuracy of trained models whose updates are cut to a rank, and of pruned ones.
 
-Of every seed of the plain runs of some init scales; `lib/vision/cuts.py` says what is cut.
+The plain runs of some init scales are cut, every seed; `lib/vision/cuts.py` says how.
 """
 
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ from lib.work.command import OutFile, run
 @dataclass(frozen=True)
 class Cut:
     init_scales: tuple[Positive, ...]
-    n_images: Count | None = None  # of the test images; without it all
+    n_images: Count | None = None  # test images are scored; without it all
 
 
 @dataclass(frozen=True)
 class Prune:
-    """What all data sets share."""
+    """The params that all data sets share."""
 
     rate_step: Annotated[float, Interval("[1e-3, 1]")]
     random_seed: Seed

@@ -16,6 +16,7 @@ from lib.files.params import Count, Interval, Positive, read_params
 from lib.files.runs import open_runs
 from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.vision.measures import PRODUCTS, derived, measured, plain_typed, ranks_of
+from lib.vision.updates import directions, whole_ranks
 from lib.work.command import OutFile, OutFolder, run
 
 HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the reference scale
@@ -54,7 +55,8 @@ def main(
     """Measure the runs, and those of other init scales whose tables are in the folder `beside`."""
     params = read_params(section, Evaluate)
     sizes = read_params(model, Sizes, part=True)
-    steps = [run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")]
+    opened = open_runs(runs, "vision")
+    steps = [run.steps.assign(**run.layout.cell) for run in opened]
     found = read_table(spectra, SPECTRA)
     tables = {
         "training": pd.concat(steps, ignore_index=True).drop(columns="snapshot"),
@@ -62,6 +64,8 @@ def main(
         "spectra": spectra_for_figures(found, 2 * sizes.d_head),
         "truncate": read_table(truncate, TRUNCATE),
         "prune": read_table(prune, PRUNE),
+        "directions": directions(found),
+        "whole_ranks": whole_ranks(opened),
     }
     if beside is not None:
         tables = {name: with_published(table, beside, name) for name, table in tables.items()}
@@ -104,7 +108,7 @@ def setup_of(params: Evaluate, sizes: Sizes) -> dict[str, float | str]:
 def spectra_for_figures(spectra: pd.DataFrame, n_leading: int) -> pd.DataFrame:
     """The leading singular values of the products of the plain runs' first seed.
 
-    Beside them stands how many there are; an update of a product has at most 2 d_head that are not
+    The number of all stands beside them; an update of a product has at most 2 d_head that are not
     zero.
     """
     chosen = spectra["matrix"].isin(PRODUCTS) & (spectra["control"] == "none")

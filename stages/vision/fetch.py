@@ -1,6 +1,6 @@
 """Fetch the official files of a data set: embedded, downloaded, or from a local folder.
 
-Each is compared with its digest. Of a folder of one's own, each file is described by its digest.
+Each is compared with its digest. In a folder of one's own, each file is described by its digest.
 """
 
 from collections.abc import Iterator

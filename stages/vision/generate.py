@@ -1,7 +1,7 @@
 """Make the data set of labelled images that the vision transformers learn.
 
-Images that fit into memory become one file of pixels. Of many, the files' own bytes are put into
-Arrow files, from which a training decodes them batch by batch.
+Images that fit into memory become one file of pixels. Where there are more, the files' own bytes
+are put into Arrow files, from which a training decodes them batch by batch.
 """
 
 import shutil
@@ -196,7 +196,7 @@ def kept_shard(source: OwnImages, path: Path, files: pd.DataFrame) -> dict[str, 
 def statistics_of(source: OwnImages, files: pd.DataFrame, section: str) -> dict[str, list[float]]:
     """Mean and deviation of each channel over the middle squares of training images.
 
-    Of all, or of `N_FOR_STATISTICS` that are evenly spaced.
+    Either all images count, or `N_FOR_STATISTICS` that are evenly spaced.
     """
     places = np.linspace(0, len(files) - 1, min(len(files), N_FOR_STATISTICS)).round().astype(int)
     chosen = files.iloc[places]

@@ -1,6 +1,6 @@
 """Draw the figures of section 5 and appendix B of Boix-Adserà et al. (2023), from tables in git.
 
-Those of one data set; the tables of several optimisers have figures of their own.
+A data set has these figures; the tables of several optimisers have figures of their own.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,7 @@ from lib.vision.figures.ranks import (
 )
 from lib.vision.figures.spectra import (
     normalised_spectra,
+    rises_of_directions,
     spectra_of_heads,
     spectra_through_training,
 )
@@ -39,16 +40,17 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import write_figures
 
 Place = Annotated[int, Interval("[1, 1000]")]
-TABLES = {  # of a data set, with the columns that every one has
+TABLES = {  # the tables of a data set, with the columns that every one has
     "training": "control init_scale step seed train_loss test_loss test_accuracy",
     "ranks": "control init_scale matrix of step seed layer head stable_rank",
     "spectra": "control init_scale matrix of step seed layer head singular_values",
     "truncate": "variant kind rank test_accuracy",
     "prune": "variant what order rate test_accuracy",
     "equal_loss": "init_scale matrix train_loss learned permuted",
+    "directions": "control init_scale matrix seed layer head singular_value begun ended",
     "scales": "use init_scale",
 }
-OF_OPTIMIZERS = {  # of several
+OF_OPTIMIZERS = {  # the tables of several optimisers
     "trained": "rule labels init_scale seed step train_loss",
     "ranks": "rule labels init_scale seed step matrix of stable_rank",
     "truncate": "rule labels init_scale rank test_accuracy",
@@ -92,6 +94,7 @@ def of_data_set(
     drawn = {
         "figure-1": partial(normalised_spectra, spectra, reference, *place),
         "figure-3": partial(spectra_through_training, spectra, scales, *place, params.lines),
+        "rises": partial(rises_of_directions, tables["directions"], reference, *place),
         "figure-4": partial(rank_against_init_scale, ranks, training, params.trained_loss),
         "figure-5-KQ": partial(spectra_of_heads, spectra, "W_KQ", reference),
         "figure-5-VO": partial(spectra_of_heads, spectra, "W_VO", reference),

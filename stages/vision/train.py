@@ -60,13 +60,13 @@ class Train(Seeds):
     learning_rate: Positive
     snapshot_every: Count
     threads: Annotated[int, Interval("[1, 64]")] = 1
-    cells_together: Count = 1  # of seeds and variants: so many are trained as one stacked model
-    # So many are computed one by one and added, by as many processes as the environment says.
+    cells_together: Count = 1  # so many seeds and variants are trained as one stacked model
+    # A batch is computed in so many parts, by as many processes as the environment says.
     parts: Annotated[int, Interval("[1, 65536]")] = 1
     deterministic: bool = False
-    controls: tuple[str, ...] = ()  # of the table of cases
+    controls: tuple[str, ...] = ()  # names in the table of cases
     randaugment: RandAugment | None = None
-    n_cycles: Count = 1  # of the cosine by which the learning rate falls
+    n_cycles: Count = 1  # in which the learning rate falls, each a half cosine
 
     def __post_init__(self) -> None:
         if not self.init_scales and not self.controls:
@@ -190,8 +190,8 @@ def train_together(
 def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints | None]) -> None:
     """Train from the newest checkpoint to the last step, several as one.
 
-    A GPU is waited for only to save something. Of several ranks only the first is given what is
-    kept: it alone reads, scores and saves.
+    A GPU is waited for only to save something. Among several ranks only the first is given
+    what is kept: it alone reads, scores and saves.
     """
     device = use_device(own_device(params.device), params.deterministic)
     trainings = list(wanted)

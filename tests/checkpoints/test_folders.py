@@ -11,6 +11,7 @@ from lib.checkpoints.folders import (
     adapter_disk,
     check_pair,
     hub_name,
+    layer_of,
     open_checkpoint,
 )
 from lib.checkpoints.snapshots import open_snapshots
@@ -138,15 +139,43 @@ def test_two_checkpoints_that_are_no_pair_are_refused(kept, tmp_path, kind, size
     ("place", "told", "name"),
     [
         ("hub/models--org--model-7b/snapshots/0af1", "other/one", "org/model-7b"),
-        ("base", "org/model-7b", "org/model-7b"),
-        ("base", "./out/run", "base"),
-        ("base", "out/checkpoint-300", "base"),
+        ("base", "org/model-7b", None),
     ],
 )
-def test_a_base_is_named_as_the_hub_names_it(tmp_path, place, told, name):
+def test_a_base_is_named_by_the_cache_that_it_stands_in_or_by_its_path(tmp_path, place, told, name):
+    """What it was once made from, `_name_or_path`, is another model."""
     folder = Path(tmp_path, place)
     folder.mkdir(parents=True)
-    assert hub_name(Checkpoint(folder, {"_name_or_path": told}, {})) == name
+    assert hub_name(Checkpoint(folder, {"_name_or_path": told}, {})) == (name or str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("model.layers.7.mlp.weight", 8),
+        ("a.weight", 0),
+        ("h.99999999999999999999.weight", 0),
+        ("h.123456789.weight", 123456790),
+    ],
+)
+def test_a_layer_is_the_first_number_of_a_name_that_can_be_one(name, layer):
+    assert layer_of(name) == layer
+
+
+def test_names_that_cannot_be_printed_are_refused(kept, tmp_path):
+    folder = shutil.copytree(kept / "tuned", tmp_path / "named")
+    tensors = load_file(folder / "model.safetensors")
+    save_file({"a\nb": torch.zeros(2, 2), **tensors}, folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"names of tensors that can be printed, got 'a\\nb'"):
+        open_checkpoint(folder)
+
+
+def test_a_config_that_says_there_is_no_quantisation_is_of_plain_weights(kept, tmp_path):
+    folder = shutil.copytree(kept / "tuned", tmp_path / "plain")
+    tensors = open_checkpoint(folder).tensors
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": None}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert open_checkpoint(folder).tensors == tensors
 
 
 @pytest.mark.parametrize(
@@ -165,3 +194,29 @@ def test_an_adapter_takes_its_rank_times_rows_and_columns_and_what_it_carries_wh
     tensors = {name: Entry(Path("model"), shape, "F32") for name, shape in shapes.items()}
     base = Checkpoint(Path("base"), {"vocab_size": 6}, tensors)
     assert adapter_disk(base, [1, 2], whole=whole, equal=equal) == 4 * n_numbers
+
+
+def test_a_single_file_is_read_before_an_index_as_the_library_reads_it(kept, tmp_path):
+    folder = shutil.copytree(kept / "base", tmp_path / "both")
+    shutil.copy(kept / WHOLE, folder / "model.safetensors")
+    files = {entry.file.name for entry in open_checkpoint(folder).tensors.values()}
+    assert files == {"model.safetensors"}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])
+def test_masks_of_positions_are_no_quantised_weights(kept, tmp_path, dtype):
+    folder = shutil.copytree(kept / "tuned", tmp_path / "masked")
+    tensors = load_file(folder / "model.safetensors")
+    mask = torch.ones(1, 1, 4, 4).tril().to(dtype)
+    save_file({**tensors, "h.0.attn.bias": mask}, folder / "model.safetensors")
+    assert "h.0.attn.bias" in open_checkpoint(folder).tensors
+
+
+def test_what_a_trainer_keeps_beside_weights_is_no_pickle_of_them(kept, tmp_path):
+    folder = tmp_path / "state"
+    folder.mkdir()
+    shutil.copy(kept / "tuned/config.json", folder)
+    for name in ("rng_state_0.pth", "scheduler.pt", "optimizer.pt", "training_args.bin"):
+        (folder / name).write_bytes(b"x")
+    with pytest.raises(InputError, match=r"wanted model.safetensors or .*, got \['config.json'"):
+        open_checkpoint(folder)

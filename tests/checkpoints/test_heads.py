@@ -5,6 +5,7 @@ import torch
 
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.heads import attention_tensors, head_sizes, heads, rotation
+from lib.files.files import InputError
 from tests.checkpoints.transformers_made import ATTENTION, made, saved
 
 EPSILON = {"gpt2": "layer_norm_epsilon", "gpt_neox": "layer_norm_eps"}
@@ -107,3 +108,11 @@ def test_rotations_that_are_scaled_are_not_guessed():
 
 def test_an_architecture_without_a_layout_has_no_heads():
     assert attention_tensors({"model_type": "mamba"}, ["layers.0.mixer.weight"]) == {}
+
+
+@pytest.mark.parametrize("value", [0, -1, None, "4", True, 2.0])
+def test_a_config_without_a_number_of_heads_is_refused(value):
+    config = {"num_attention_heads": value, "hidden_size": 32}
+    wanted = "config.json: num_attention_heads: wanted a whole number above 0"
+    with pytest.raises(InputError, match=wanted):
+        head_sizes(config)

@@ -54,6 +54,23 @@ def test_where_names_do_not_decide_the_content_does(tmp_path):
         linear_places(open_checkpoint(base))
 
 
+def test_a_class_derived_from_linear_counts_and_a_router_or_a_projection_never_called_does_not():
+    class Fused(torch.nn.Linear):
+        pass
+
+    class TopRouter(torch.nn.Linear):
+        pass
+
+    model = torch.nn.Module()
+    model.fused = Fused(2, 2)
+    model.pooler = torch.nn.Linear(2, 2)
+    model.top = TopRouter(2, 2)
+    model.gate = torch.nn.Linear(2, 2)
+    model.attention = torch.nn.MultiheadAttention(2, 1)
+    model.classifier = torch.nn.Linear(2, 2)
+    assert list(linear_modules(model)) == ["fused", "pooler"]
+
+
 @pytest.mark.parametrize(("kind", "n"), [("llama", 14), ("gpt2", 8), ("bert", 13)])
 def test_heads_and_embeddings_are_no_targets(kind, n):
     found = linear_modules(made(kind))

@@ -1,9 +1,12 @@
 """Texts and files as batches of samples."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from lib.checkpoints import texts
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 
@@ -49,6 +52,21 @@ def test_a_text_that_does_not_fit_is_refused(text, config, n_batches, message):
         read_batches(text.parent, config, text, 10, 4, n_batches)
 
 
+def test_a_long_text_is_read_as_far_as_it_is_used(tmp_path, monkeypatch):
+    """The windows are those of the whole text, also where a part ends within a character."""
+    monkeypatch.setattr(texts, "LEAST_PART", 7)
+    (tmp_path / "config.json").write_text("{}")
+    for line in ("Grüße aus Köln, ", "kurze Zeile\n"):
+        words = (line * 500).encode()
+        file = tmp_path / "long.txt"
+        file.write_bytes(words)
+        tokens = texts.first_tokens(tmp_path, file, 256, 50)
+        assert 100 <= len(tokens) < len(words) / 2
+        assert bytes(tokens.tolist()) == words[: len(tokens)]
+        bytes(tokens.tolist()).decode("utf-8")
+        assert len(texts.first_tokens(tmp_path, file, 256, len(words))) == len(words)
+
+
 def test_samples_of_a_file_are_the_models_own_arguments(tmp_path):
     samples = {"pixel_values": torch.randn(6, 3, 8, 8), "labels": torch.arange(6)}
     save_file(samples, tmp_path / "images.safetensors")
@@ -66,3 +84,34 @@ def test_a_file_that_is_no_safetensors_is_refused(text):
     file = text.rename(text.with_suffix(".safetensors"))
     with pytest.raises(InputError, match="wanted a safetensors file"):
         read_batches(file.parent, BYTES, file, 10, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "config", "message"),
+    [
+        ("a.csv", b"text,label\na,1\n", {}, "got a table or a JSON list"),
+        ("a.json", b"{}", {}, "got a table or a JSON list"),
+        ("a.txt", b' [\n {"text": "a"}]', {}, "got a table or a JSON list"),
+        ("a.bin", b"PAR1rest", {}, "got a table or a JSON list"),
+        ("a.txt", b"plain", {"is_encoder_decoder": True}, "encoder and decoder, got one text"),
+    ],
+)
+def test_a_table_or_one_text_for_two_is_refused_by_name(tmp_path, name, words, config, message):
+    (tmp_path / name).write_bytes(words)
+    with pytest.raises(InputError, match=message):
+        read_batches(tmp_path, BYTES | config, tmp_path / name, 2, 1, 1)
+
+
+def test_a_text_that_begins_with_a_bracket_is_a_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"[Chapter one] It was night.")
+    [batch] = read_batches(tmp_path, BYTES, tmp_path / "a.txt", 8, 1, 1)
+    assert bytes(batch["input_ids"][0].tolist()) == b"[Chapter"
+
+
+def test_a_model_that_gives_no_loss_for_these_labels_says_so():
+    class Silent(torch.nn.Module):
+        def forward(self, **_):
+            return SimpleNamespace(loss=None)
+
+    with pytest.raises(InputError, match=r"samples of which Silent has a loss.*other labels"):
+        texts.loss(Silent(), {"input_ids": torch.zeros(1, 2).long()})

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from lib.checkpoints.folders import check_pair, open_checkpoint
 from lib.checkpoints.models import open_model, open_tuned_model
 from lib.checkpoints.snapshots import audited, open_snapshots, open_tuned, tuned_snapshots
+from lib.checkpoints.tuned_adapters import open_adapter
 from lib.checkpoints.update_spectra import Product, leading_triplets, squared_norm
 from lib.files.files import InputError
 from tests.checkpoints.checkpoints_made import FEW, TEXT, fit, planned, windows
@@ -151,6 +152,18 @@ def test_an_adapter_that_carries_a_tied_head_whole_is_read(tmp_path):
         open_tuned_model(open_tuned(folder, open_checkpoint(base)))
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_the_class_of_a_layer_says_how_it_is_stored_and_not_one_flag_for_all(folder, told):
+    """peft sets the flag right for each layer, and so ignores what the config says of all."""
+    file = folder / "tuned/adapter_config.json"
+    before = open_adapter(open_checkpoint(folder / "base"), folder / "tuned")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"fan_in_fan_out": told}))
+    after = open_adapter(open_checkpoint(folder / "base"), folder / "tuned")
+    assert after.by_columns == before.by_columns != frozenset()
+    for name in after.changed:
+        assert torch.equal(after.load(name), before.load(name))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -159,10 +172,12 @@ def test_an_adapter_that_carries_a_tied_head_whole_is_read(tmp_path):
         ({"target_parameters": ["experts.up"]}, r"got target_parameters \['experts.up'\]"),
         ({"init_lora_weights": "pissa"}, "got init_lora_weights pissa, which changes the base"),
         ({"rank_pattern": {"c_fc": 2}}, "c_fc.weight: wanted matrices A and B of rank 2"),
-        ({"alpha_pattern": {"c_fc": "x"}}, "lora_alpha: wanted a number, got x"),
+        ({"alpha_pattern": {"c_fc": "x"}}, "lora_alpha: wanted a finite number, got x"),
         ({"alpha_pattern": 3}, "alpha_pattern: wanted names and numbers, got 3"),
-        ({"rank_pattern": {"(": 2}}, r"rank_pattern: wanted regular expressions, got \("),
-        ({"fan_in_fan_out": False}, r"wanted the base's shape \[32, 96\], got \[96, 32\]"),
+        ({"lora_alpha": float("nan")}, "lora_alpha: wanted a finite number, got nan"),
+        ({"rank_pattern": {"(": 2}}, r"rank_pattern: wanted names of modules.*, got '\('"),
+        ({"rank_pattern": {"(c|d)_fc": 2}}, "rank_pattern: wanted names of modules"),
+        ({"rank_pattern": {"c_[fp]c": 2}}, "rank_pattern: wanted names of modules"),
     ],
 )
 def test_other_kinds_of_adapters_are_refused_by_name(folder, changes, message):

@@ -1,5 +1,5 @@
-"""Tasks of decision lists made by hand, and what brute force over their sequences says: nothing of
-lib is in it.
+"""Tasks of decision lists made by hand, and what brute force over their sequences says, without
+anything from lib.
 """
 
 import itertools
@@ -21,7 +21,7 @@ def numbers(text):
 
 def task(name, seq_len, lists, permutation, weights, repeats=False, **more):
     """A task as a row of the table: classes of sequences have chances in proportion to `weights`,
-    repeated in turn. What is a text is read number by number, list by list.
+    repeated in turn. A text is read number by number, list by list.
     """
     if isinstance(lists, str):
         lists = [numbers(entries) for entries in lists.split("/")]
@@ -38,7 +38,7 @@ def task(name, seq_len, lists, permutation, weights, repeats=False, **more):
 
 
 def ordered(lists):
-    """0 outside of a list, and one more for each place towards its head."""
+    """W that is 0 outside of a list, and one more for each place towards its head."""
     W = torch.zeros(len(lists), len(lists), dtype=torch.float64)
     for a, entries in enumerate(lists):
         for place, b in enumerate(entries):
@@ -68,7 +68,7 @@ def random_lists(L, m, draw):
 
 
 def random_permutation(L, draw):
-    """The first drawn that is not its own inverse."""
+    """The first permutation drawn that is not its own inverse."""
     while True:
         pi = torch.randperm(L, generator=draw).tolist()
         if any(pi[pi[b]] != b for b in range(L)):
@@ -76,7 +76,7 @@ def random_permutation(L, draw):
 
 
 def random_weights(n, draw):
-    """What is in proportion to a law that any other is as likely as."""
+    """The weights of a law that is as likely as any other."""
     return -torch.log1p(-torch.rand(n, generator=draw, dtype=torch.float64))
 
 
@@ -186,7 +186,7 @@ class Brute:
 
 
 def certified(task, W, V):
-    """Whether every sequence is right: of distinct tokens, and of any."""
+    """Whether every sequence of distinct tokens is right, and every sequence."""
     found = {}
     for name, repeats in (("sets", False), ("all", True)):
         margins = Brute(every_sequence(task, repeats)).logit_margins(W, V)
@@ -229,7 +229,7 @@ def noisy_start(one, noise, seed):
         draw = torch.rand(L, L, generator=source, dtype=torch.float64)
         offset = epsilon * (draw - 0.5)
     elif noise == "adversarial":
-        for _ in range(20):  # up the loss, to the corner of the box from which no sign leads on
+        for _ in range(20):  # it goes up the loss, to the corner of the box where no sign changes
             gradient = brute.gradients(W, plain * brute.P + offset)[1]
             offset = epsilon / 2 * gradient.sign() * (gradient.abs() > 1e-12)
     c = brentq(residual, 1, 3 * most, (offset, epsilon), xtol=1e-13 * most, rtol=1e-15)

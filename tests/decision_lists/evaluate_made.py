@@ -1,4 +1,4 @@
-"""Tables that the stages before `decision_lists.evaluate` write, and what is measured of them by
+"""Tables that the stages before `decision_lists.evaluate` write, and their measures worked out by
 hand.
 """
 
@@ -40,7 +40,7 @@ FLOWS = [
 # sum over L.
 LIMITS = [4 * (5 - 9 / 6 + 5 * 5 / 6), 9 * 5, NAN, 9 * (14 - 36 / 8 + 7 * 7 / 8), 32, NAN, 128]
 
-MADE = {  # what the stages before write, but for what plays no part
+MADE = {  # what the stages before write, without columns that play no part
     "flow/theorem": """
 task    law        scale bound at_once first_time perfect_at_bound lost regained_time
 'run a' zipf       100   0.5   False   0.2        1.0              0    -
@@ -115,7 +115,13 @@ d-3  uniform     3      38      True          1.25    4       80       -1.0
 d-3  adversarial 3      38      True          2.0     3       20       0.125
 d-5  none        5      38      False         0.5     7       10       -1.0
 """,
-    # Of a run that does not meet the conditions nothing is said.
+    "descend/general": """
+task law           preconditions n_steps earliest margin
+o-1  'sparse 0.25' True          6       24       0.5
+o-2  'sparse 0.25' False         9       30       1.0
+o-3  'topics 3'    True          8       16       0.0
+""",
+    # A run that does not meet the conditions has no measure.
     "follow/followed": """
 task noise       followed_steps moved stands_still
 d-3  uniform     6              0.25  True
@@ -138,17 +144,17 @@ d-1  uniform 0    3.0  0.5
 """,
     # What is last is not what is best, and the step of a certificate is not that of the accuracy.
     "train/starts": """
-task start     seed step accuracy certified_all
-s-0  -P        4    35   1.0      False
-s-1  -P        4    15   1.0      True
-s-1  reverse   4    10   1.0      False
-s-1  reverse   4    30   0.999    False
-s-1  small     2    10   0.5      False
-s-1  small     2    25   0.75     False
-s-1  small     4    10   1.0      False
-s-1  small     4    20   1.0      False
-s-1  small     4    30   1.0      True
-s-1  'wrong P' 4    30   0.25     False
+task start             seed step accuracy certified_all
+s-0  'Gaussian, sd 3'  4    35   1.0      False
+s-1  'Gaussian, sd 3'  4    15   1.0      True
+s-1  reverse           4    10   1.0      False
+s-1  reverse           4    30   0.999    False
+s-1  small             2    10   0.5      False
+s-1  small             2    25   0.75     False
+s-1  small             4    10   1.0      False
+s-1  small             4    20   1.0      False
+s-1  small             4    30   1.0      True
+s-1  'Gaussian, sd 10' 4    30   0.25     False
 """,
     "train/joint": """
 task seed step accuracy certified_all n_tokens start
@@ -162,11 +168,11 @@ j-3  5    40   1.0      False         5        small
 j-3  1    40   1.0      True          5        small
 """,
     "train/alignment": """
-task step accuracy cosine centred_cosine argmax_right along_P least_rate length repeats
-a-1  1    0.25     0.9    0.95           0.125        0.5     0.25       1      False
-a-1  8    0.5      0.8    0.85           1.0          0.25    0.25       1      False
-a-0  1    0.125    0.3    0.45           0.5          0.5     0.75       3      True
-a-0  8    0.75     0.6    0.75           0.875        0.03125 0.75       3      True
+task step accuracy cosine centred_cosine argmax_right along_P along_wrong_P argmax_wrong repeats
+a-1  1    0.25     0.9    0.95           0.125        0.5     0.125         0.25         False
+a-1  8    0.5      0.8    0.85           1.0          0.25    -0.25         0.0          False
+a-0  1    0.125    0.3    0.45           0.5          0.5     -0.5          0.75         True
+a-0  8    0.75     0.6    0.75           0.875        0.03125 0.25          0.125        True
 """,
     "train/minibatch": """
 step certified_sets seed n_tokens batch_size
@@ -261,7 +267,7 @@ update   uniform uniform 20   7,0.875,0.8,0.7  1              6             True
 update   uniform uniform 30   7,6,0.5,0.25     2              6             False
 """,
 }
-MORE = {  # of their columns, what has no place in a line
+MORE = {  # columns that have no place in a line
     "flow/theorem": {"largest_attention": [1.25, 1.5, 1.125, 1.0, 1.375, 1.0625, 1.03125]},
     "descend/both": {"curvature_growth": [5.0, 3.0, 9.0, 4.0, 7.0, 8.0]},
     "factored/factored": {
@@ -297,7 +303,8 @@ MEASURES = """
 theorem_ratio | run a: .4 | run b: .05 | run g: - | run e: .25 | run f: .1
 theorem_runs_that_lose_it | all: 3
 theorem_regained_over_bound | run b: .25 | run d: - | run f: .5
-theorem_largest_attention | all: 1.5
+theorem_largest_attention | run a: 1.25 | run b: 1.5 | run g: 1.125 | run c: 1 | run d: 1.375 \
+| run e: 1.0625 | run f: 1.03125
 gamma_ratio @ 9 | g 1: .25 | g 2: -
 gamma_ratio @ 1 | g 1: .05
 many_ratio | L = 30, n = 5, M = 2: .8 | L = 40, n = 5, M = 2: .25 | L = 40, n = 6, M = 3: -
@@ -307,6 +314,8 @@ both_met | d-1, none: 1 | d-1, uniform: 1 | d-2, none: 0 | d-3, uniform: 1 | d-3
 | d-5, none: 0
 both_ratio | d-1, none: .02 | d-1, uniform: - | d-3, uniform: - | d-3, adversarial: .15
 both_curvature_growth | d-1, none: 5 | d-1, uniform: 3 | d-3, uniform: 4 | d-3, adversarial: 7
+general_met | o-1: 1 | o-2: 0 | o-3: 1
+general_ratio | o-1: .25 | o-3: -
 followed_ratio | d-1, none: .04 | d-3, uniform: .075 | d-3, adversarial: -
 followed_steps_over_float64 | d-1, none: 1 | d-3, uniform: 2 | d-3, adversarial: -
 followed_moved | d-1, none: .25 | d-3, uniform: .2 | d-3, adversarial: .5
@@ -314,12 +323,17 @@ noise_met | d-1, draw 8: 0 | d-1, draw 9: 1 | d-3, draw 8: 1
 noise_share | d-1, draw 8: .96875 | d-1, draw 9: 1.25 | d-3, draw 8: 1
 noise_least_share | d-1, draw 8: .984375 | d-1, draw 9: .984375 | d-3, draw 8: .9375
 lemma_1_ratio | all: -2
+lemma_2_ratio | all: 1.2
 least_n_over_closed_form | M = 3: 2 | M = 1: 0 | M = 8: -3 | M = 2: 1
-joint_certified_all | 1: .3333333 | 5: .6666667
+joint_certified_all | j-1: .5 | j-2: .5 | j-3: .5
 failing_starts | all: 2
+large_starts_right | all: .5
 alignment_growth | a-1: .5
+alignment_growth_of_wrong | a-1: -2.125
 alignment_growth_with_repeats | a-0: -.25
+alignment_growth_of_wrong_with_repeats | a-0: -.5
 alignment_argmax | a-0: .875 | a-1: 1
+alignment_argmax_of_wrong | a-0: .125 | a-1: 0
 alignment_cosine | a-0: .6 | a-1: .8
 alignment_centred_cosine | a-0: .75 | a-1: .85
 minibatch_certified_sets | 6: 0 | 2: 1 | 4: 1
@@ -330,14 +344,19 @@ control_softmax_over_queries | c-0: .0625 | c-1: .375
 control_only_rows_whose_head_is_present | c-0: .4375 | c-1: .5
 control_the_same_on_those_rows | c-0: .8125 | c-1: .875
 control_w_0_with_the_best_v | c-0: .75 | c-1: .6875
-early_rank_over_heads | all: 3
-early_rank_uniform_over_full | all: 5
+early_rank_over_heads | heads-1: 2 | heads-2: 3
+early_rank_uniform_over_full | uniform: 5
+late_rank_over_heads | heads-1: 1 | heads-2: 1
 late_rank_with_heads | heads-1: 3 | heads-2: 2
 kept_in_gauge_over_list_entries | heads-1, seed 0: 0 | heads-2, seed 0: 2 | joint-sets, seed 7: -1 \
 | joint-sets, seed 3: 16
 kept_raw_over_list_entries | heads-1, seed 0: 3 | heads-2, seed 0: -1 | joint-sets, seed 7: 11 \
 | joint-sets, seed 3: 16
 longest_over_trained | heads-1: 7 | uniform: -1
+factored_ends_right @ 1e-2 | f-1, seed 5: 1 | f-2, seed 5: 1 | f-3, seed 5: 1
+factored_ends_right @ 1e-6 | f-1, seed 5: 1 | f-2, seed 5: 0
+factored_right_over_whole @ 1e-2 | f-1, seed 5: 10
+factored_right_over_whole @ 1e-6 | f-1, seed 5: 10
 factored_next_over_first @ 1e-2 | f-1, seed 5: 2.5
 factored_next_over_first @ 1e-6 | f-1, seed 5: 3
 factored_rank_over_heads @ 1e-2 | f-1, seed 5: 0 | f-2, seed 5: 1
@@ -366,6 +385,7 @@ whole_next_delay | f-1, seed 5: 0.05428681
 SETUP = """
 theorem_runs: 7 | learned_runs: 5 | gammas: 1 to 9 | many_tokens: 30, 40 | lemma_cases: 5
 both_runs: 6 | both_met_runs: 4 | both_still_runs: 3 | both_lengths: 1 to 5 | both_seq_len: 20 to 38
+general_runs: 3 | general_laws: sparse 0.25, topics 3
 noise_draws: 3 | noise_met_draws: 2 | feasible_lengths: 1, 2, 3, 8 | alignment_steps: 8
 starts_steps: 35 | joint_runs: 6 | joint_tokens: 5 | minibatch_tokens: 64 | minibatch_size: 256
 length_trained: 2 to 3 | factored_heads: 2 to 3 | factored_descents: 4 | factored_right: 3

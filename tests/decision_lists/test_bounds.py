@@ -15,7 +15,7 @@ BY_HAND = pd.read_csv(Path(__file__).with_name("constants_by_hand.tsv"), sep="\t
 
 @pytest.mark.parametrize("case", list(BY_HAND.itertuples()), ids=list(BY_HAND["name"]))
 def test_the_constants_of_a_small_task_are_those_derived_by_hand(case):
-    """The bounds are too loose for a run to notice a wrong factor: this would."""
+    """The bounds are too loose for a run to notice a wrong factor, but this test would."""
     law = Law.named(case.law)
     chances = law.probabilities(subsets(case.n_tokens, case.seq_len), 1, torch.Generator())
     task = Task(

@@ -5,21 +5,26 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 
-from lib.decision_lists.attention import PopulationLoss
-from lib.decision_lists.bounds import late_limit
+from lib.decision_lists.attention import PopulationLoss, attention_margins
+from lib.decision_lists.bounds import descent_along_list, late_limit, lemma_1_bound
 from lib.decision_lists.certificates import list_order_margin
 from lib.decision_lists.flow import ScaledFlow, choice_gradient
+from lib.decision_lists.keys_and_queries import Factored, StackedLoss, Staircase, staircases
 from lib.decision_lists.lists import (
+    Law,
     Task,
     classes_of,
     cyclic_lists,
     dirichlet_law,
+    in_list_order,
     log_normal_frequencies,
     product_law,
     random_lists,
 )
 from lib.training.stiff_flow import until_positive
+from tests.decision_lists import decision_lists_made as made
 
 
 def task(law, seq_len, lists, repeats=False):
@@ -82,8 +87,8 @@ def test_long_after_all_is_right_the_loss_is_the_least_norm_over_the_rescaled_ti
 
 
 def test_under_uniform_attention_the_minimum_has_every_label_on_top():
-    """W = 0, V alone: a convex problem, whose minimum (partly at infinity) gradient descent may be
-    slow to near.
+    """With W = 0 and V alone the problem is convex; gradient descent may be slow to near its
+    minimum, which is partly at infinity.
     """
     one = random(0, 3, 3)
     loss = PopulationLoss.of(one)
@@ -146,3 +151,81 @@ def test_five_directions_order_lists_with_any_number_of_heads():
     queries = np.vstack([of_token, of_head, np.ones(n_tokens)])
     lists = tuple((a,) if a < n_heads else (a % n_heads, a) for a in range(n_tokens))
     assert list_order_margin(torch.from_numpy(keys.T @ queries), lists, 3, repeats=False) > 0
+
+
+@pytest.mark.parametrize(("n_tokens", "seq_len", "length"), [(4, 2, 2), (4, 4, 3), (5, 3, 1)])
+def test_attention_can_represent_any_list_with_a_margin_of_kappa_less_log_of_n_minus_1(
+    n_tokens, seq_len, length
+):
+    lists = random_lists(n_tokens, length, torch.Generator().manual_seed(length))
+    every = made.task("any", seq_len, lists, [*range(1, n_tokens), 0], [1], repeats=True)
+    for kappa in (0.5, 1.5):
+        W = kappa * in_list_order(lists)
+        least = float(made.Brute(every).margins(W).min())
+        assert least == pytest.approx(kappa - math.log(seq_len - 1))
+        assert list_order_margin(W, lists, seq_len, repeats=True) == pytest.approx(least)
+
+
+def test_lemma_1_holds_at_the_smallest_failing_place_and_not_at_the_largest():
+    draw = torch.Generator().manual_seed(0)
+    violations = {"smallest": 0, "largest": 0}
+    for _ in range(600):
+        one = Task.drawn(5, draw)
+        loss = PopulationLoss.of(one)
+        scale, size = (10 ** float(torch.rand((), generator=draw) * 3 - k) for k in (1, 2))
+        W = size * torch.randn(one.n_tokens, one.n_tokens, generator=draw, dtype=torch.float64)
+        wrong = attention_margins(W, loss.rows) <= 0
+        for a in set(loss.rows.query[wrong].tolist()):
+            gradient = loss({"W": W, "V": scale * one.label_matrix})[1]["W"]
+            places = loss.rows.place[wrong & (loss.rows.query == a)]
+            for name, i in (("smallest", int(places.min())), ("largest", int(places.max()))):
+                least = lemma_1_bound(W, loss.rows, wrong, scale, (a, i))
+                got = descent_along_list(gradient, one.lists, (a, i))
+                violations[name] += got < least * (1 - 1e-9)
+    assert violations["smallest"] == 0
+    assert violations["largest"] > 0
+
+
+@pytest.mark.parametrize(("seq_len", "length"), [(2, 3), (3, 3), (4, 2)])
+def test_the_limit_of_the_late_loss_is_the_least_norm_of_a_quadratic_programme(seq_len, length):
+    """In each column the entry that decides a row is ahead of every rival there by n."""
+    one = random(4, seq_len, length)
+    total = 0.0
+    for a in range(one.n_tokens):
+        ahead = []
+        for tokens in made.classes(one.n_tokens, seq_len, False):
+            if a in tokens:
+                star = next(b for b in one.lists[a] if b in tokens)
+                rivals = [np.eye(one.n_tokens)[star] - np.eye(one.n_tokens)[b] for b in tokens]
+                ahead += [row for row in rivals if row.any()]
+        A = np.unique(ahead, axis=0)
+        found = minimize(
+            lambda u: u @ u,
+            np.zeros(one.n_tokens),
+            jac=lambda u: 2 * u,
+            method="SLSQP",
+            constraints={"type": "ineq", "fun": lambda u, A=A: A @ u - one.seq_len},
+            options={"ftol": 1e-12, "maxiter": 500},
+        )
+        assert found.success
+        total += float(found.fun)
+    assert late_limit(one) == pytest.approx(total, rel=1e-6)
+
+
+def test_the_first_direction_rises_at_the_time_that_its_start_tells():
+    """Steps of size η multiply p_1 by 1 + η σ_1, and q is where the direction has risen."""
+    law = Law("frequent heads", 30)
+    setting = {"group": "any", "n_tokens": 6, "seq_len": 3, "length": 2, "kind": "shared heads"}
+    one = Task.of_setting(**setting, n_heads=1, law=law, seed=0)
+    loss = StackedLoss(one, 10)
+    start = Factored.gaussian(6, [0, 1], [1e-8, 1e-8])
+    G = loss.ascent(np.zeros((1, 6, 6)))[0]
+    U, sigma, V = np.linalg.svd(G)
+    q, rate = 0.01, 0.1
+    ends = [Staircase(1, q, "first rise") for _ in range(2)]
+    for i, found in enumerate(staircases(loss, start, ends, rate, 10, 10_000)):
+        p = start.W_K[i] @ U[:, 0] + start.W_Q[i] @ V[0]
+        growth = np.log1p(rate * sigma[0]) / rate
+        predicted = math.log(4 * q / (p @ p)) / (2 * growth)
+        assert sigma[1] < 0.5 * sigma[0]
+        assert found.rise(0) == pytest.approx(predicted, rel=0.005)

@@ -43,6 +43,7 @@ tuned: base                   →  base: wanted a checkpoint tuned from the base
 tuned: nowhere                →  nowhere: wanted a checkpoint, or a folder of them, got no config
 text: short.txt               →  TEXT: short.txt: wanted 24 samples .*, got 6
 tuned: copy                   →  copy: wanted weights that differ from the base's, got none
+name: "a\nb"                  →  NAME: wanted a name on the hub or a path, on one line, got
 out: my.txt                   →  OUT: wanted a folder, got the file my.txt
 base: broken                  →  TEXT: broken: wanted a tokenizer that transformers can read
 {base: tuned, tuned: base}    →  TEXT: .*on which the tuned linear layers lower the loss
@@ -163,3 +164,20 @@ def test_where_nothing_is_planned_the_page_has_spectra_only(folder, monkeypatch)
     monkeypatch.setattr(lora, "call", call)
     assert "<strong>Spectra only:</strong>" in run()
     assert not Path("out/plans").exists()
+
+
+def test_a_config_of_a_larger_model_is_refused_before_that_is_made(folder, monkeypatch):
+    config = json.loads(Path("tuned/config.json").read_text())
+    Path("tuned/config.json").write_text(json.dumps(config | {"vocab_size": 1 << 33}))
+    with pytest.raises(InputError, match=r"wanted the shape \[8589934592, 32\] that config.json"):
+        run()
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_read(folder, monkeypatch):
+    def full(dir):  # noqa: A002 (what the library calls it)
+        raise OSError(28, "No space left on device", str(dir))
+
+    monkeypatch.setattr(lora, "TemporaryFile", full)
+    monkeypatch.setattr(lora, "read_through", lambda *_: pytest.fail("read before it was tried"))
+    with pytest.raises(InputError, match=r"OUT: wanted a folder to write in, got: .*No space left"):
+        run("-")

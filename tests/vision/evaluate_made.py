@@ -5,6 +5,9 @@ import math
 from collections import defaultdict
 from statistics import mean
 
+import numpy as np
+import torch
+
 PARAMS = {"reference_scale": 0.5, "rtol": 0.3}
 SEEDS, STEPS, LAST = [5, 2, 7], [0, 1, 3, 4, 6, 7, 9], 9
 PERMUTED, SGD, SCALED = (
@@ -145,4 +148,81 @@ def by_loops(training, ranks):
             found["_permuted"] = [rank(matrix, cell) for cell in permuted]
         for name, (before, after) in found.items():
             put(f"growth_with_init_scale_{matrix[2:]}{name}", true[1], after / before)
+    return measured
+
+
+def of_directions(spectra):
+    """Order and separation of directions by name, scale and seed: every pair of them by hand."""
+    measured = defaultdict(lambda: defaultdict(dict))
+    by_head = defaultdict(dict)
+    for row in spectra:
+        keys = ("matrix", "init_scale", "control", "seed", "layer", "head")
+        if row["of"] == "update" and row["matrix"] != "W_K":
+            by_head[tuple(row[key] for key in keys)][row["step"]] = row["singular_values"]
+    found = defaultdict(list)
+    for (matrix, scale, control, seed, *_), course in by_head.items():
+        if control in ("none", PERMUTED):
+            sizes = [size for size in course[LAST] if size > 0.05 * max(course[LAST])]
+            times = [
+                [
+                    crossed([course[step][i] for step in STEPS[1:]], share * size)
+                    for share in (0.1, 0.9)
+                ]
+                for i, size in enumerate(sizes)
+            ]
+            if len(sizes) > 1:
+                found[matrix[2:], scale, control, seed].append(of_pairs(sizes, times))
+    for (letters, scale, control, seed), heads in found.items():
+        for name, values in zip(("order", "separate"), zip(*heads, strict=True), strict=True):
+            measured[f"{name}_{letters}{NAMES[control]}"][scale][seed] = mean(values)
+    return measured
+
+
+def crossed(values, level):
+    """The step at which a course of positive values first reaches a level, by their logarithms."""
+    i = next(i for i, value in enumerate(values) if value >= level)
+    if i == 0:
+        return STEPS[1]
+    below, above = (math.log(values[j] / level) for j in (i - 1, i))
+    before, after = STEPS[i], STEPS[i + 1]
+    return before + (after - before) * -below / (above - below)
+
+
+def of_pairs(sizes, times):
+    """Kendall's tau-b of size and earliness, 0 where all is tied, and the share of separate
+    directions.
+    """
+    pairs = list(itertools.combinations(range(len(sizes)), 2))
+    larger = [np.sign(sizes[i] - sizes[j]) for i, j in pairs]
+    earlier = [np.sign(times[j][1] - times[i][1]) for i, j in pairs]
+    untied = sum(x * x for x in larger) * sum(x * x for x in earlier)
+    agree = sum(x * y for x, y in zip(larger, earlier, strict=True)) / math.sqrt(untied or 1)
+    in_time = sorted(times, key=lambda one: one[1])
+    apart = [later[0] >= before[1] for before, later in itertools.pairwise(in_time)]
+    return agree, mean(apart)
+
+
+def of_whole(weights, ranks, scales):
+    """Stable ranks of whole updates, by their definition, and what they are at most."""
+    measured = defaultdict(lambda: defaultdict(dict))
+    for scale, (i, seed) in itertools.product(scales, enumerate(SEEDS)):
+        initial, final = weights[scale][0], weights[scale][-1]
+        found = []
+        for name, layer in itertools.product(("W_K", "W_1"), (0, 1)):
+            update = final[name][i, layer].double() - initial[name][i, layer].double()
+            if name != "W_1":  # all heads side by side
+                update = torch.cat(list(update), dim=1)
+            found.append(float((update**2).sum() / torch.linalg.matrix_norm(update, 2) ** 2))
+        measured["whole_stable_rank"][scale][seed] = mean(found)
+        measured["whole_stable_rank_most"][scale][seed] = max(found)
+        of_layer = defaultdict(list)
+        for row in ranks:
+            here = row["of"] == "update" and row["step"] == LAST and row["matrix"] == "W_K"
+            if here and (row["init_scale"], row["control"], row["seed"]) == (scale, "none", seed):
+                of_layer[row["layer"]].append((row["norm"] ** 2, row["stable_rank"]))
+        bounds = [
+            sum(square for square, _ in heads) / max(square / rank for square, rank in heads)
+            for heads in of_layer.values()
+        ]
+        measured["whole_stable_rank_bound"][scale][seed] = mean(bounds)
     return measured

@@ -60,6 +60,15 @@ def every(of, **keys):
     return pd.DataFrame(rows)
 
 
+def directions(row):
+    """Two directions of a head's update, the smaller first; later ones for W_VO, the scale, ..."""
+    more = 10 * (row["matrix"] == "W_VO") + SCALES.index(row["init_scale"])
+    more += 100 * (row["control"] == PERMUTED) + 0.5 * (row["layer"] == 2)
+    more += 0.2 * (row["head"] == 3) + 20 * (row["seed"] == 5)
+    size = {1: 3.0, 2: 4.0}[row["number"]]
+    return {"singular_value": size, "begun": more + row["number"], "ended": more + 6}
+
+
 def cut(row):
     kind = {"W_Q": 0.3, "all": 0.1, "W_1": 0.2}[row["kind"]]
     accuracy = kind + row["rank"] / 10 + 0.02 * (row["seed"] == 2)
@@ -100,6 +109,15 @@ def made(cells, growth):
     return {
         "ranks": ranks,
         "spectra": spectra,
+        "directions": every(
+            directions,
+            matrix=matrices,
+            seed=SEEDS,
+            layer=[1, 2],
+            head=[1, 3],
+            init_scale_and_control=[cell for cell in cells if cell[1] in ("none", PERMUTED)],
+            number=[1, 2],
+        ),
         "training": every(scores, seed=SEEDS, step=[9, 0, 1, 6], init_scale_and_control=cells),
         "truncate": every(cut, **variants, kind=["W_Q", "all", "W_1"], rank=[4, 0, 1], seed=SEEDS),
         "prune": every(

@@ -1,6 +1,9 @@
 """An image of any usual kind is decoded; a crop is where its box says; what is broken is named."""
 
+import io
 import math
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -21,7 +24,7 @@ def middle(data, size, centre=1.0):
 
 
 def uniform(seed):
-    """The numbers of a random box, of each seed its own."""
+    """The numbers of a random box, others for each seed."""
     return torch.rand(22, generator=generator(seed), dtype=torch.float64).tolist()
 
 
@@ -50,7 +53,7 @@ def transparent():
 def test_an_image_of_any_kind_becomes_rgb(image, file_format):
     pixels = middle(encoded(image, file_format), 16)
     assert pixels.shape == (16, 16, 3)
-    assert (pixels.int() - torch.tensor(ORANGE)).abs().max() <= 12  # of a palette of the web
+    assert (pixels.int() - torch.tensor(ORANGE)).abs().max() <= 12  # as a palette of the web rounds
 
 
 JPEG = encoded(drawn(300, 200))
@@ -107,7 +110,7 @@ def test_a_random_box_lies_in_the_image(width, height):
 
 
 def test_random_boxes_have_uniform_areas_and_log_uniform_ratios():
-    """Of a square image, boxes up to 3/4 of the area always fit: there all is as it is drawn."""
+    """In a square image, boxes up to 3/4 of the area always fit: there all is as it is drawn."""
     left, top, right, bottom = boxes(1000, 1000)
     share = (right - left) * (bottom - top) / 1e6
     assert 0.079 < share.min() < 0.085
@@ -147,11 +150,74 @@ def test_a_random_crop_is_its_box_and_half_of_them_are_mirrored():
     assert 20 <= n_mirrored <= 40
 
 
-@pytest.mark.parametrize("mode", ["I;16", "F"])
-def test_an_image_of_more_than_eight_bits_a_colour_is_refused_not_cut_off(mode):
-    deep = Image.fromarray(np.full((9, 9), 40_000, np.uint16 if mode == "I;16" else np.float32))
+def png_of_16_bits(colours):
+    """A PNG of 9 × 9 pixels with 16 bits a colour, which Pillow does not write."""
+
+    def chunk(kind, data):
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + check
+
+    kind = {1: 0, 2: 4, 3: 2, 4: 6}[colours]
+    header = struct.pack(">IIBBBBB", 9, 9, 16, kind, 0, 0, 0)
+    row = b"\0" + np.full((9, colours), 40_000, ">u2").tobytes()
+    chunks = {b"IHDR": header, b"IDAT": zlib.compress(9 * row), b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in chunks.items())
+
+
+def tiff_of_16_bits():
+    """A TIFF of 9 × 9 pixels with 16 bits for each of red, green and blue."""
+    pixels = np.full((9, 9, 3), 40_000, "<u2").tobytes()
+    tags = [(256, 3, 1, 9), (257, 3, 1, 9), (258, 3, 3, 134), (259, 3, 1, 1), (262, 3, 1, 2)]
+    tags += [(273, 4, 1, 140), (277, 3, 1, 3), (278, 3, 1, 9), (279, 4, 1, len(pixels))]
+    tags += [(339, 3, 1, 1)]
+    packed = b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    start = b"II*\0" + struct.pack("<IH", 8, len(tags)) + packed + struct.pack("<I", 0)
+    return start + struct.pack("<HHH", 16, 16, 16) + pixels
+
+
+def deep_tiff(kind):
+    return encoded(Image.fromarray(np.full((9, 9), 40_000, kind)), "TIFF")
+
+
+DEEP = {
+    "TIFF, grey": deep_tiff(np.uint16),
+    "TIFF, floats": deep_tiff(np.float32),
+    "TIFF, colours": tiff_of_16_bits(),
+    **{f"PNG, {n} colours": png_of_16_bits(n) for n in (1, 2, 3, 4)},
+    "PPM": b"P6 9 9 65535\n" + np.full((9, 9, 3), 40_000, ">u2").tobytes(),
+    "PGM": b"P5 9 9 65535\n" + np.full((9, 9), 40_000, ">u2").tobytes(),
+}
+
+
+@pytest.mark.parametrize("data", DEEP.values(), ids=DEEP)
+def test_an_image_of_more_than_eight_bits_a_colour_is_refused_not_cut_off(data):
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()  # it is a whole image
     with pytest.raises(InputError, match="got: more than eight bits a colour"):
-        middle(encoded(deep, "TIFF"), 8)
+        middle(data, 8)
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "PPM", "BMP", "TIFF"])
+def test_an_image_of_eight_bits_a_colour_stays_as_it_is(file_format):
+    image = drawn(9, 9)
+    np.testing.assert_array_equal(middle(encoded(image, file_format), 9), np.array(image))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("how", [{}, {"compression": "tiff_lzw"}])
+def test_a_tiff_is_turned_once_as_the_same_png_is(orientation, how):
+    """Pillow turns a TIFF while it reads it, a PNG it leaves as it is stored."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = drawn(60, 24)
+    stored = [encoded(image, "TIFF", exif=exif, **how), encoded(image, "PNG", exif=exif)]
+    for box in ((0, 0, 16, 16), (4, 6, 20, 22)):
+        tiff, png = (np.array(decoded(data, 16, lambda *_, box=box: box)) for data in stored)
+        np.testing.assert_array_equal(tiff, png)
+    sizes = []
+    for data in stored:
+        decoded(data, 8, lambda *size: sizes.append(size) or (0, 0, 8, 8))
+    assert sizes == [(24, 60) if orientation > 4 else (60, 24)] * 2
 
 
 @pytest.mark.parametrize("orientation", [3, 6, 8])

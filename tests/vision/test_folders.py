@@ -2,9 +2,11 @@
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from lib.files.files import InputError
-from lib.vision.folders import COLUMNS, list_images, split
+from lib.vision.folders import COLUMNS, SUFFIXES, list_images, split
+from lib.vision.pictures import FORMATS
 
 
 def write(folder, *names):
@@ -28,6 +30,14 @@ def test_class_folders_side_by_side_have_no_parts_and_only_their_images_count(tm
         ("all", "b", "b/10.png"),
         ("all", "b", "b/2.JPG"),
     ]
+
+
+def test_a_file_counts_by_every_name_of_a_format_that_is_decoded(tmp_path):
+    wanted = {name for name, of in Image.registered_extensions().items() if of in FORMATS}
+    assert wanted == SUFFIXES
+    assert ".jfif" in SUFFIXES
+    write(tmp_path, "a/1.jfif", "b/2.JPE")
+    assert [file.name for file in list_images(tmp_path)] == ["a/1.jfif", "b/2.JPE"]
 
 
 @pytest.mark.parametrize("name", ["val", "test"])

@@ -90,7 +90,7 @@ def test_a_sum_over_2_to_the_k_terms_holds_at_most_k_partial_sums():
 
 
 def compute_as_rank(rank, folder):
-    """Of four processes: what each has in the end, of groups of one, two and four of them."""
+    """What each of four processes has in the end, in groups of one, two and four of them."""
     warnings.simplefilter("error")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4)

@@ -57,7 +57,7 @@ def shapes(
 
 
 def model(seed: int, **sizes: int) -> Weights:
-    """Weights of which none is zero or one, for `IMAGE_SHAPE` and `N_CLASSES`."""
+    """Weights, none of them zero or one, for `IMAGE_SHAPE` and `N_CLASSES`."""
     draw = torch.Generator().manual_seed(seed)
     wanted = shapes(SIZES | sizes, IMAGE_SHAPE, N_CLASSES).items()
     return {name: torch.randn(shape, generator=draw) / 2 for name, shape in wanted}

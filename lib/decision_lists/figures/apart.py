@@ -33,7 +33,7 @@ def keys_and_queries(factored: pd.DataFrame, staircases: pd.DataFrame) -> Figure
         log=-np.log(10) * factored["log10_init_scale"],
     )
     with_heads = factored[factored["n_heads"] > 0]
-    first = with_heads.groupby("n_heads")["task"].first()  # of each number of heads
+    first = with_heads.groupby("n_heads")["task"].first()  # one task for each number of heads
     of_heads = with_heads[with_heads["task"].isin(first)]
     _waits(waits, factored)
     _course(course, of_heads, staircases)

@@ -18,7 +18,7 @@ from lib.pages.style import BLUE, ORANGE, READ_WIDTH, SHADE, sized
 
 
 def weights_in_list_order(weights: pd.DataFrame) -> Figure:
-    """W with every column sorted by the list of its query, and beside it as it is."""
+    """W as it is, and beside it with every column sorted by the list of its query."""
     W = weights.pivot_table(index="key", columns="query", values="W").to_numpy()
     sorted_W = weights.pivot_table(index="row", columns="query", values="W").to_numpy()
     length = int(weights["place"].max())
@@ -69,7 +69,7 @@ def attention_before_after(attention: pd.DataFrame) -> Figure:
 
 
 def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
-    """With W = 0: how fast V moves along P, cosines with P, and how many columns are right."""
+    """How fast V moves along P with W = 0, its cosines with P, and how many columns are right."""
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.4))
     columns = {
         "along_P": "mean of ⟨−∇, P⟩ so far",
@@ -99,8 +99,12 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
 
 
 def spectra_in_time(spectra: pd.DataFrame) -> Figure:
-    """Every singular value of W through the flow, and its rank; shaded: where that is judged."""
-    spectra = spectra[spectra["time"] > 0]
+    """Every singular value of W through the flow, and its rank, shaded where that is judged.
+
+    The first task is drawn for each rank that is expected.
+    """
+    shown = spectra.drop_duplicates("expected_rank")["task"]
+    spectra = spectra[(spectra["time"] > 0) & spectra["task"].isin(shown)]
     runs = list(shaded(spectra, "task"))
     figure, panels = plt.subplots(
         2,
@@ -156,7 +160,7 @@ def entries_that_matter(trained: pd.DataFrame) -> Figure:
 
 
 def longest_sequences(lengths: pd.DataFrame) -> Figure:
-    """Up to which length W is certified on all sequences; dashed: the length of training."""
+    """The length up to which W is certified on all sequences; dashed, that of training."""
     figure, axes = plt.subplots(figsize=(5.6, 3.6))
     for task, rows, color in shaded(lengths, "task"):
         rows = rows[rows["time"] > 0].sort_values("time")

@@ -14,7 +14,7 @@ ACCURACY_COLOR = MATRIX_COLORS["W_VO"]
 
 
 def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
-    """Loss and accuracy of a few runs against time, with the theorem's bound and the late law."""
+    """The loss and accuracy of a few runs in time, with the theorem's bound and the late law."""
     tasks = list(dict.fromkeys(paths["task"]))
     figure, panels = plt.subplots(
         2,
@@ -55,7 +55,7 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
 
 
 def bound_ratios(runs: pd.DataFrame) -> Figure:
-    """Measured time over bound, by law; and how far attention is from uniform by then."""
+    """The measured time over the bound, by law, and how far attention is from uniform by then."""
     learned = runs[~runs["at_once"]]
     learned = learned.assign(ratio=np.log10(learned["first_time"] / learned["bound"]))
     ratio = learned["ratio"]
@@ -108,7 +108,7 @@ def late_losses(late: pd.DataFrame) -> Figure:
 
 
 def perfection_lost(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
-    """The least margin of the runs in which all is right, no longer, and again."""
+    """The least margin in time, of runs in which all is right, then not, and then again."""
     tasks = list(runs["task"][runs["lost"] > 0])
     n = max(1, len(tasks))
     figure, panels = plt.subplots(1, n, figsize=(5.4 * n, 3.4), squeeze=False)

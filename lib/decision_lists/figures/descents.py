@@ -1,4 +1,4 @@
-"""Gradient descent on decision lists: as the theorems have it, from other starts, and controls."""
+"""Gradient descent on decision lists, as the theorems have it and from other starts; controls."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,11 +11,11 @@ from lib.decision_lists.figures.lines import BOUND, LOG_LOG, SMALL, shaded
 from lib.pages.style import BLUE, BOUND_COLOR, GREEN, LOST_COLOR, ORANGE, READ_WIDTH, sized
 
 NOISE_COLORS = {"none": BLUE, "uniform": GREEN, "adversarial": ORANGE}
-TRAININGS = (GREEN, LOST_COLOR)  # those that end right, and the others
+TRAININGS = (GREEN, LOST_COLOR)  # trainings that end right, and others
 
 
 def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
-    """Part 2: the loss, the curvature, the steps until all is right, and what the theorem says."""
+    """The loss, the curvature and the steps until all is right in part 2, beside the theorem."""
     figure, ((loss, curvature), (hard, ratio)) = plt.subplots(2, 2, figsize=(READ_WIDTH, 7.2))
     uniform = set(both["task"][both["law"] == "uniform"])
     for (task, noise), rows in courses.groupby(["task", "noise"], sort=False, observed=True):
@@ -62,16 +62,16 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
 def _right_or_not(
     axes: Axes, x: np.ndarray, y: np.ndarray, right: np.ndarray, colors: tuple[str, str], ms: float
 ) -> None:
-    """Points, filled where all is right in the end; the colours of those, and of the others."""
+    """Draw points, filled where all is right in the end, in the first of the colours there."""
     of_right, of_wrong = colors
     axes.plot(x[right], y[right], "o", ms=ms, color=of_right)
     axes.plot(x[~right], y[~right], "o", ms=ms, mfc="none", color=of_wrong)
 
 
 def outcomes(joint: pd.DataFrame, **others: pd.DataFrame) -> Figure:
-    """What trainings end with, a point per run: from other `starts`, of `controls`, and `joint`.
+    """The accuracy with which trainings from other `starts` and `controls` end, a point per run.
 
-    Of the last, when they are certified.
+    For the `joint` trainings it is the step at which they are certified.
     """
     n = len(others) + 1
     figure, panels = plt.subplots(1, n, figsize=sized(5.0 * n, 3.6), squeeze=False)
@@ -93,7 +93,7 @@ def outcomes(joint: pd.DataFrame, **others: pd.DataFrame) -> Figure:
 
 
 def _certified(axes: Axes, joint: pd.DataFrame) -> None:
-    """When each run is certified on all sequences; hollow, at the last step, if it is not."""
+    """Draw when each run is certified on all sequences; hollow, at the last step, if it is not."""
     tasks = list(shaded(joint, "task"))[::-1]
     for y, (_, rows, _) in enumerate(tasks):
         certified = rows["certified_all"].to_numpy(bool)

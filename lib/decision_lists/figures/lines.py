@@ -11,10 +11,10 @@ from lib.pages.style import BOUND_COLOR, VIRIDIS
 
 Color = tuple[float, float, float, float]
 
-BOUND: dict[str, Any] = {"color": BOUND_COLOR, "ls": "--"}  # what a theorem or assumption allows
+BOUND: dict[str, Any] = {"color": BOUND_COLOR, "ls": "--"}  # the limit that a theorem sets
 DASHED: dict[str, Any] = {"color": "black", "ls": "--", "lw": 1.2}  # what is derived
 LOG_LOG: dict[str, Any] = {"xscale": "log", "yscale": "log"}
-SMALL = 7.5  # points, of the text of a legend
+SMALL = 7.5  # the size of a legend's text, in points
 
 
 def shaded(

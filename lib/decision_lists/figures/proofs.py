@@ -1,4 +1,4 @@
-"""What is proved on decision lists beside what was measured: lemmas, and lengths that suffice."""
+"""Theory beside measurement on decision lists: the lemmas, and the lengths that suffice."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -11,7 +11,7 @@ COLOR = MATRIX_COLORS["W_KQ"]
 
 
 def lemma_ratios(lemmas: pd.DataFrame) -> Figure:
-    """How far both lemmas' sides are apart, over all random cases: never below one."""
+    """The ratio of both lemmas' sides over all random cases, which is never below one."""
     figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.2), sharey=True)
     for axes, number in zip(panels, (1, 2), strict=True):
         rows = lemmas[lemmas["lemma"] == number]
@@ -31,7 +31,7 @@ def lemma_ratios(lemmas: pd.DataFrame) -> Figure:
 
 
 def feasible_lengths(feasible: pd.DataFrame) -> Figure:
-    """The least n at which part 2 can be met, by the lists' length: by search, and derived."""
+    """The least n at which part 2 can be met, against the lists' length, searched and derived."""
     figure, axes = plt.subplots(figsize=(5.2, 3.4))
     rows = feasible.sort_values("length")
     axes.plot(rows["length"], rows["closed_form"], **DASHED, label="derived: n log² n > 162 m")

@@ -38,7 +38,8 @@ def accuracy_against_rank(table: pd.DataFrame) -> Figure:
 def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
     """Test accuracy against the share that is removed, by the order; mean and range over seeds.
 
-    The share is what is really removed: of few heads a rate is rounded to a number of them. Tables
+    The share is what is really removed: where there are few heads, a rate is rounded to a number of
+    them. Tables
     that have only the rates say so.
     """
     share = "removed" if "removed" in table else "rate"

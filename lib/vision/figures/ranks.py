@@ -78,8 +78,9 @@ def rank_against_init_scale(
 def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     """Figures 12, 14, 16: stable rank of both updates against the step, in every layer.
 
-    Bold: mean over heads and seeds; thin: each seed; violet: under permuted labels, dotted for
-    W_VO; the band is from the lowest head to the highest, means over seeds.
+    A bold line is the mean over heads and seeds, a thin one is a seed, and violet is training on
+    permuted labels, dotted for W_VO. The band goes from the lowest head to the highest, as means
+    over seeds.
     """
     chosen = table[(table["of"] == "update") & table["matrix"].isin(list(MATRIX_NAMES))]
     layers = [int(layer) for layer in sorted(chosen["layer"].unique())]
@@ -124,7 +125,7 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
 def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     """Final stable ranks of updates beside those of nulls, SGD and Muon, by init scale.
 
-    Means over layers and heads: one point per seed, a bar at their mean.
+    A point is a seed's mean over layers and heads, and a bar stands at their mean.
     """
     last = table["step"].max()
     table = table[table["matrix"].isin(list(MATRIX_NAMES))]

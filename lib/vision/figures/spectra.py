@@ -7,8 +7,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lib.pages.style import GREENS, INITIAL_COLOR, MATRIX_NAMES, VIRIDIS, scale_label
-from lib.vision.figures.panels import by_product
+from lib.pages.style import (
+    GREENS,
+    INITIAL_COLOR,
+    MATRIX_COLORS,
+    MATRIX_NAMES,
+    PERMUTED_COLOR,
+    VIRIDIS,
+    scale_label,
+)
+from lib.vision.figures.panels import PERMUTED, by_product
 
 
 def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
@@ -62,6 +70,39 @@ def spectra_through_training(
     n_values = min(top, max(map(len, table["singular_values"])))
     shown = f"each line one of the {n_values} largest singular values"
     figure.suptitle(f"layer {layer}, head {head}, seed {seed}; {shown}")
+    return figure
+
+
+def rises_of_directions(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
+    """Figure 3, by direction: from which step to which each singular value of a head's update rises
+    from a tenth of its last value to nine tenths, under true and permuted labels.
+
+    The largest stands at the top. Directions that rise one after another are a staircase, in which
+    no two bars share a step.
+    """
+    here = (table["layer"] == layer) & (table["head"] == head)
+    here &= np.isclose(table["init_scale"], init_scale)
+    seed = table["seed"].min()
+    chosen = table[here & (table["seed"] == seed)]
+    drawn = {"none": "true labels", PERMUTED: "permuted labels"}
+    shown = [control for control in drawn if (chosen["control"] == control).any()]
+    size = 9.4, 0.9 + 2.3 * len(shown)
+    figure, panels = plt.subplots(len(shown), 2, figsize=size, sharex=True, squeeze=False)
+    for row, control in zip(panels, shown, strict=True):
+        for axes, (matrix, name) in zip(row, MATRIX_NAMES.items(), strict=True):
+            rows = chosen[(chosen["control"] == control) & (chosen["matrix"] == matrix)]
+            rows = rows.sort_values("singular_value", ascending=False)
+            color = PERMUTED_COLOR if control == PERMUTED else MATRIX_COLORS[matrix]
+            index = np.arange(1, len(rows) + 1)
+            axes.barh(index, rows["ended"] - rows["begun"], 0.7, rows["begun"], color=color)
+            axes.invert_yaxis()
+            axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+            axes.set_title(rf"$\Delta$ {name}, {drawn[control]}")
+        row[0].set_ylabel("direction, largest first")
+    for axes in panels[-1]:
+        axes.set_xlabel("step")
+    said = f"{scale_label(init_scale)}, layer {layer}, head {head}, seed {seed}"
+    figure.suptitle(f"{said}; each bar from 10 % to 90 % of a singular value's last size")
     return figure
 
 

@@ -40,7 +40,7 @@ OPTIMIZERS = {
 def learning_curves(table: pd.DataFrame) -> Figure:
     """Losses and accuracy against the step, for every init scale; mean and range over seeds.
 
-    Violet: of permuted labels, the paler the smaller the init scale.
+    Violet is training on permuted labels, the paler the smaller the init scale.
     """
     quantities = {
         "train_loss": "training loss (since the last point)",
@@ -75,15 +75,15 @@ def name_of(rule: str) -> str:
 
 
 def color_of(rule: str) -> str:
-    """Its colour where optimisers share a panel."""
+    """The colour of an optimiser where several share a panel."""
     return OPTIMIZERS.get(rule, ("", "black"))[1]
 
 
 def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
     """Stable ranks of updates by optimiser and init scale, also on permuted labels.
 
-    After the first step and at the end; means over layers and heads: one point per seed, a bar at
-    their mean.
+    They are taken after the first step and at the end. A point is a seed's mean over layers and
+    heads, and a bar stands at their mean.
     """
     updates = ranks[ranks["of"] == "update"]
     rules = list(dict.fromkeys(updates["rule"]))

@@ -20,7 +20,7 @@ from lib.vision.figures.panels import PERMUTED, points, rank_axis
 def ranks_of_products(table: pd.DataFrame) -> Figure:
     """Stable ranks of products at the start, when trained, and of updates, by init scale.
 
-    Means over layers and heads: one point per seed, a bar at their mean.
+    A point is a seed's mean over layers and heads, and a bar stands at their mean.
     """
     table = table[table["data"] == "digits"]
     scales = sorted(table["init_scale"].unique())
@@ -49,7 +49,7 @@ def ranks_of_products(table: pd.DataFrame) -> Figure:
 def ranks_by_classes(table: pd.DataFrame) -> Figure:
     """Stable ranks of updates against the step, by number of classes; dashed: permuted labels.
 
-    Means over layers and heads; mean and range over seeds.
+    Ranks are means over layers and heads; lines and bands are mean and range over seeds.
     """
     numbers = sorted(table["n_classes"].unique())
     figure, panels = plt.subplots(1, 2, figsize=(READ_WIDTH, 3.9))
@@ -70,8 +70,8 @@ def ranks_by_classes(table: pd.DataFrame) -> Figure:
 def outputs_of_ranks(outputs: pd.DataFrame, scaled: pd.DataFrame) -> Figure:
     """How near outputs of rank r are to the full ones, beside random ones of equal training loss.
 
-    And the training loss of the update, and of a random one of its spectrum, times a number. Mean
-    and range over seeds.
+    The last panel has the training loss of the update, and of a random one of its spectrum, times a
+    number. Lines and bands are mean and range over seeds.
     """
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(READ_WIDTH, 3.9))
     kinds = {

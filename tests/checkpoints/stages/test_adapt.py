@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.update_spectra import leading_triplets
+from stages.checkpoints.adapt import left_out
 from tests.checkpoints.checkpoints_made import FEW, SPECTRA, adapted, loss_of, planned, taught
 
 HELD = "adapter_model.safetensors"
@@ -155,3 +157,16 @@ def test_an_update_is_decomposed_again_only_for_more_than_was_kept(
     for name in (key for key in once if "lora_A" in key):
         one, other = (of[name.replace("lora_A", "lora_B")] @ of[name] for of in (once, after))
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_what_only_the_tuned_side_has_is_left_out_by_name(tmp_path):
+    """A copy of an embedding that is the head too is none of its own; a mask has no dimensions."""
+    made = {"embed.weight": torch.eye(3), "h.0.weight": torch.ones(2, 2), "eps": torch.tensor(1.0)}
+    tuned = {**made, "h.0.bias": torch.ones(2), "head.weight": torch.eye(3)}
+    tuned["eps"] = torch.tensor(2.0)
+    for name, tensors in (("base", made), ("tuned", tuned)):
+        (tmp_path / name).mkdir()
+        save_file(tensors, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text('{"model_type": "toy"}')
+    base, ended = (open_checkpoint(tmp_path / name) for name in ("base", "tuned"))
+    assert left_out(base, ended, {"h.0.weight"}) == ["eps", "h.0.bias"]

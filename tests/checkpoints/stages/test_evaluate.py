@@ -55,6 +55,28 @@ def test_ranks_of_rounded_weights_are_compared_with_exact_ones_by_the_size_of_up
     check(measures, {f"rounded_over_exact_rank{name}": of for name, of in wanted.items()})
 
 
+def test_what_the_edge_of_rounding_tells_is_said_of_slight_updates_and_of_the_worst_matrix(
+    evaluated, measures
+):
+    snapshots = evaluated[0]["rounding"].groupby(["model", "run", "step"])
+    means = snapshots.mean(numeric_only=True)
+    counted = means["above_edge_stored"] - means["above_edge"]
+    wanted = {"counted_above_edge": counted[means["relative_update"] < 0.02]}
+    check(measures, wanted | {"noise_over_edge": snapshots["noise_over_edge"].max()})
+
+
+def test_early_ranks_are_compared_with_the_last_ones_over_the_modules(evaluated, measures):
+    """Spearman's correlation, from the differences of the places of three modules."""
+    wanted = {}
+    for case, rows in evaluated[0]["rounding"].groupby(["model", "run"]):
+        first, last = (
+            rows[rows["step"] == step].set_index("module")["rank_90"].rank() for step in (1, 9)
+        )
+        wanted[case] = 1 - 6 * (first - last).pow(2).sum() / (3 * (3**2 - 1))
+    assert len(set(wanted.values())) > 1
+    check(measures, {"early_rank_order": pd.Series(wanted)})
+
+
 def test_taking_back_entries_at_random_is_compared_with_the_smallest_first(evaluated, measures):
     """At the middle rate, in losses above the tuned model's."""
     table = evaluated[0]["pruning"]

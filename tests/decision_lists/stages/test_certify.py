@@ -27,7 +27,7 @@ def write_runs(folder):
     """Weights of W alone, and of W and V for two seeds, right and wrong, after an earlier snapshot
     of others.
     """
-    shift = 3 * noise("shift", 1, 4)  # of whole columns, which changes nothing
+    shift = 3 * noise("shift", 1, 4)  # a shift of whole columns, which changes nothing
     alone = [
         {"W": (factor * ordered(OTHER["lists"]) + part * noise(str(factor), 4, 4) + shift)[None]}
         for factor, part in ((0.5, 0.05), (2.5, 0.3), (0.2, 1))
@@ -80,7 +80,7 @@ def fewest_kept(W, perfect):
 
 
 def longest_right(one, W, most):
-    """The longest sequences, with repeats, up to which those of every length are right at V = P."""
+    """The length, with repeats, up to which all shorter sequences are right at V = P, too."""
     lengths = [
         n
         for n in range(1, most + 1)

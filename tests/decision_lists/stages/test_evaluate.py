@@ -118,6 +118,7 @@ USES = {  # what is not there where a use has no group, and what is then not mea
     "flow/many": ("many_",),
     "scales/law": ("law_",),
     "descend/alone": ("alone_",),
+    "descend/general": ("general_",),
     "descend/both descend/courses follow/followed follow/draws": (
         "both_",
         "followed_",
@@ -125,7 +126,7 @@ USES = {  # what is not there where a use has no group, and what is then not mea
     ),
     "control/controls": ("control_",),
     "train/alignment": ("alignment_",),
-    "train/starts": ("failing_",),
+    "train/starts": ("failing_", "large_"),
     "factored/factored factored/staircases": ("factored_", "whole_", "permuted_"),
 }
 

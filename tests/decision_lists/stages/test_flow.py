@@ -74,7 +74,7 @@ def follow(stage, folder, tasks=TASKS, many=MANY):
 
 
 def theorem(task, share=1):
-    """Its γ, scale and bound with δ = share P_min / n, so that γ = (4 / share - 1)²."""
+    """The γ, scale and bound of a task with δ = share P_min / n, so that γ = (4 / share - 1)²."""
     log_L, n, P_min = math.log(task["n_tokens"]), task["seq_len"], rarest(task)
     gamma = {0.5: 49, 1: 9, 2: 1}[share]
     return gamma, 4 * n * n * log_L / (share * P_min), 4 * longest(task) / (gamma * log_L)

@@ -23,7 +23,7 @@ from tests.stages.made import files, generator
 FILES = {  # the uses of each file
     "flow": ("theorem", "bound", "gamma", "repeats"),
     "scales": ("law", "spectral"),
-    "descend": ("alone", "both"),
+    "descend": ("alone", "both", "general"),
     "train": ("joint", "starts", "alignment", "controls"),
 }
 FIRST = {
@@ -48,7 +48,15 @@ SECOND = {
     "list_lengths": [2],
     "lists": ["random", "cyclic"],
     "n_heads": [1],
-    "laws": ["dirichlet", "log-normal 0.7", "frequent heads 100", "zipf 2", "uniform"],
+    "laws": [
+        "dirichlet",
+        "log-normal 0.7",
+        "frequent heads 100",
+        "zipf 2",
+        "uniform",
+        "sparse 0.3",
+        "topics 2",
+    ],
     "first_seed": None,
     "n_seeds": 1,
 }
@@ -71,7 +79,7 @@ OWN = SMALL | {
 GROUPS = [FIRST, FIRST | {"n_tokens": 4, "seq_len": 2}, SECOND, OWN]
 GROUPS += [
     SMALL | {"group": use, "use": use}
-    for use in ("theorem", "gamma", "spectral", "both", "controls")
+    for use in ("theorem", "gamma", "spectral", "both", "general", "controls")
 ]
 
 
@@ -121,6 +129,14 @@ def law_of(law, L, n, n_heads, repeats, draw):
         weights = [1.5, 0, 3]
     elif law == "dirichlet":
         weights = random_weights(len(sets), draw).tolist()
+    elif kind == "sparse":
+        possible = torch.randperm(len(sets), generator=draw).tolist()
+        possible = possible[: max(1, round(float(number) * len(sets)))]
+        found = dict(zip(possible, random_weights(len(possible), draw).tolist(), strict=True))
+        weights = [found.get(i, 0.0) for i in range(len(sets))]
+    elif kind == "topics":
+        topics = [law_of("log-normal 1", L, n, n_heads, repeats, draw) for _ in range(int(number))]
+        weights = [sum(chances) for chances in zip(*topics, strict=True)]
     else:
         theta = [1.0] * L
         if law.startswith("frequencies"):
@@ -162,8 +178,8 @@ def generate(stage, folder, groups):
 def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_path, capsys):
     generate(stage, tmp_path, GROUPS)
     wanted = list(expected(GROUPS))
-    assert len(wanted) == 2 * 2 * 2 * (2 * 3 + 2 * (1 + 1 + 2)) + 2 * 5 + 2 * 2 + 5 * 2
-    assert capsys.readouterr().out == f"{len(wanted)} tasks in 8 groups\n"
+    assert len(wanted) == 2 * 2 * 2 * (2 * 3 + 2 * (1 + 1 + 2)) + 2 * 7 + 2 * 2 + 6 * 2
+    assert capsys.readouterr().out == f"{len(wanted)} tasks in 9 groups\n"
     assert files(tmp_path) == sorted(["groups.tsv", "params.yaml", *FILES])
     for name, uses in FILES.items():
         table = pd.read_parquet(tmp_path / name)
@@ -180,7 +196,8 @@ def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_pa
 def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(stage, tmp_path):
     generate(stage, tmp_path, GROUPS)
     before = {name: (tmp_path / name).read_bytes() for name in FILES}
-    generate(stage, tmp_path, [group for group in GROUPS if group["use"] != "both"])
+    others = [group for group in GROUPS if group["use"] not in FILES["descend"]]
+    generate(stage, tmp_path, others)
     assert len(pd.read_parquet(tmp_path / "descend")) == 0
     assert [name for name in FILES if (tmp_path / name).read_bytes() != before[name]] == ["descend"]
 
@@ -192,6 +209,8 @@ def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(s
         ("laws", ["zipf"], "law: wanted uniform, .* got 'zipf'"),
         ("laws", ["zipf 0"], "with a number above 0, such as zipf 1, .* got 'zipf 0'"),
         ("laws", ["zipf inf"], "law: wanted uniform, .* got 'zipf inf'"),
+        ("laws", ["sparse 1.5"], "with a number .*, at most 1 of sparse .*, got 'sparse 1.5'"),
+        ("laws", ["topics 2.5"], "with a number .* and whole of topics, .* got 'topics 2.5'"),
         ("laws", ["frequencies 1 2 3"], "wanted 5 numbers above 0, one per token, got '1 2 3'"),
         ("laws", ["frequencies 1 2 3 4 0"], "first: frequencies: wanted 5 numbers above 0"),
         ("laws", ["sequences 0 1 2 = 1 / 0 1 = 2"], "wanted sequences .* got '0 1 = 2'"),

@@ -186,6 +186,14 @@ def test_alignment_is_descent_on_the_labels_under_uniform_attention(tables):
             if step in (1, 2, 4, 6):
                 row = {"step": step, "loss": float(brute.loss(W, V))}
                 row["along_P"] = float((V * brute.P).sum()) / (step * 4 * one["n_tokens"])
+                after = [
+                    (label + 1) % brute.L for label in brute.pi
+                ]  # a wrong label for each token
+                along = sum(float(V[label, b]) for b, label in enumerate(after))
+                row["along_wrong_P"] = along / (step * 4 * one["n_tokens"])
+                top = V.argmax(0).tolist()
+                hits = [got == label for got, label in zip(top, after, strict=True)]
+                row["argmax_wrong"] = sum(hits) / brute.L
                 row["least_rate"] = 1 / one["seq_len"] - 1 / one["n_tokens"]
                 row |= {**measured(brute, W, V), "task": one["name"]}
                 row |= {"law": one["law"], "length": longest(one)}

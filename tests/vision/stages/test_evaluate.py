@@ -27,6 +27,8 @@ from tests.vision.evaluate_made import (
     STEPS,
     TRUNCATE,
     by_loops,
+    of_directions,
+    of_whole,
     summarised,
     variant,
 )
@@ -86,9 +88,11 @@ def evaluate(stage, cells, truncate, prune, tmp_path):
             rows["variant"] = rows[["init_scale", "control"]].agg(lambda row: variant(*row), axis=1)
         for name, rows in training.groupby("variant"):
             cell = rows[["variant", "init_scale", "control"]].iloc[0].to_dict()
-            layout = {"family": "vision", "matrices": {"W": ["row", "col"]}, "seeds": SEEDS}
+            axes = {"W_K": ["seed", "layer", "head", "row", "col"]}
+            axes |= {"W_1": ["seed", "layer", "row", "col"]}
+            layout = {"family": "vision", "matrices": axes, "seeds": SEEDS}
             steps = rows[["seed", "step", *CURVES]].assign(snapshot=rows["step"].map(STEPS.index))
-            weights = [{"W": torch.zeros(1, 1)}] * len(STEPS)
+            weights = [whole_weights(name, step) for step in STEPS]
             write_run(tmp_path / "runs" / name, layout | {"cell": cell}, weights, steps)
         inputs = [tmp_path / f"{name}.parquet" for name in ("spectra", "truncate", "prune")]
         for rows, file in zip((spectra, truncate, prune), inputs, strict=True):
@@ -101,11 +105,24 @@ def evaluate(stage, cells, truncate, prune, tmp_path):
     return run
 
 
+def whole_weights(name, step):
+    """Two layers and two heads of W_K, and W_1, of every seed; others for each run and step."""
+    draw = torch.Generator().manual_seed(sum(name.encode()) + 1000 * step)
+    shapes = {"W_K": (3, 2, 2, 4, 3), "W_1": (3, 2, 5, 4), "b_1": (3, 2, 4)}
+    return {key: torch.randn(shape, generator=draw) for key, shape in shapes.items()}
+
+
 def check_measures(folder, training, spectra, reference):
     """By scale, the reference last; the Gaussian products have a test of their own."""
     ranks = [summarised(row) for row in spectra.to_dict("records")]
     wanted = by_loops(training.to_dict("records"), ranks)
     wanted |= {name: {0.5: by_seed} for name, by_seed in CUT_MEASURES.items()}
+    wanted |= of_directions(spectra.to_dict("records"))
+    plain = sorted(spectra[spectra["control"] == "none"]["init_scale"].unique())
+    runs = {
+        scale: [whole_weights(variant(scale, "none"), step) for step in STEPS] for scale in plain
+    }
+    wanted |= of_whole(runs, ranks, plain)
     setup, measured = read_measures(folder)
     assert setup == {"reference_scale": reference, "d_model": 5, "possible_rank": 2}
     for letters in ("KQ", "VO"):

@@ -49,7 +49,7 @@ def check_part(found, part, images, labels):
 
 
 def test_the_digits_are_split_class_by_class_by_the_seed(generate, tmp_path):
-    """Of a made table of as many, in which no two rows are equal."""
+    """The digits of a made table of as many, in which no two rows are equal."""
     draw = np.random.default_rng(0)
     table = draw.integers(0, 17, (N_DIGITS, 65))
     table[:, 64] = draw.choice(10, N_DIGITS, p=np.arange(1, 11) / 55)

@@ -18,7 +18,7 @@ from tests.vision.train_made import Unread
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLASSES = ("n01", "n02", "n03", "n04")
-N_TRAIN, N_TEST = 80, 20  # of each class
+N_TRAIN, N_TEST = 80, 20  # in each class
 SMALL = {
     "model": {
         "patch_size": 16,
@@ -54,7 +54,7 @@ def section(**train):
 
 
 def write_images(folder):
-    """JPEGs of four classes, which differ in colour; of each some are grey."""
+    """JPEGs of four classes, which differ in colour; some of each class are grey."""
     draw = np.random.default_rng(0)
     for part, n in (("train", N_TRAIN), ("val", N_TEST)):
         for label, name in enumerate(CLASSES):

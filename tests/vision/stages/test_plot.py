@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from matplotlib.colors import to_rgba
 
 from lib.files.files import InputError
 from lib.pages.style import PERMUTED_COLOR
@@ -28,7 +30,7 @@ def plot(tmp_path, monkeypatch):
     return of
 
 
-# Of each panel, every line: its x, then its y.
+# Every line of each panel: its x, then its y.
 EQUAL_LOSS = [
     "2.1 0.6  11.39 21.39 | 2 0.5  11.35 21.35 | 0.6 1.1  5 6 | 2.35 0.85  31.39 41.39 "
     "| 2.25 0.75  31.35 41.35 | 0.6 1.1  7 8",
@@ -41,6 +43,23 @@ def test_ranks_under_both_labels_are_compared_at_equal_loss(plot):
     panels = plot(made(CELLS, [4.0, 0.1]))["equal-loss"]().axes
     assert [" | ".join(series(axes)) for axes in panels] == EQUAL_LOSS
     assert legend(panels[0]) == ["true labels", "permuted labels"]
+
+
+def test_each_direction_is_a_bar_from_its_begin_to_its_end_the_largest_at_the_top(plot):
+    """The least seed is drawn at the reference scale: a panel for each product and labelling."""
+    panels = plot(made(CELLS, [0.1]))["rises"]().axes
+    bars = [
+        [(bar.get_y() + 0.35, *bar.get_bbox().intervalx) for bar in axes.patches] for axes in panels
+    ]
+    wanted = [
+        [(1, start + 3.7, start + 7.7), (2, start + 2.7, start + 7.7)]
+        for start in (0, 10, 100, 110)
+    ]
+    np.testing.assert_allclose(bars, wanted)
+    assert all(axes.yaxis_inverted() for axes in panels)
+    labels = ["true labels", "permuted labels"]
+    assert [axes.get_title().split(", ")[1] for axes in panels[::2]] == labels
+    assert [axes.patches[0].get_facecolor() for axes in panels[2:]] == [to_rgba(PERMUTED_COLOR)] * 2
 
 
 def test_labels_are_not_compared_where_permuted_ones_are_not_learned(plot):

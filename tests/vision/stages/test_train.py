@@ -97,7 +97,7 @@ def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, 
 
 @pytest.mark.parametrize("n", [3, 50])
 def test_trainings_together_are_those_alone(train, data, updates, n):
-    """Eight with two optimisers, of which the one with its own rate takes its own updates."""
+    """There are two optimisers, and the one with its own rate takes its own updates."""
     runs = train(PARAMS | {"cells_together": n, "augmentation": "crop_flip"})
     assert updates.made == 5 * {3: 2 + 1 + 1, 50: 3}[n]
     for name, (control, variant) in VARIANTS.items():
