@@ -1,9 +1,9 @@
 """Remove from scratch what nobody has used for a month: a part of `make repro`.
 
-Downloads stay, and what is in use.
+Downloads stay, and so does whatever is in use.
 
-A cell is used where its lock is taken, which renews the time of the lock's file. The file, of no
-bytes, stays.
+A cell is used when its lock is taken, which renews the time of the lock's file. That empty file
+stays.
 """
 
 import shutil
@@ -19,7 +19,7 @@ STAYS = "downloads"
 
 
 def main(days: float = 30) -> None:
-    """Say how many cells went, and how large they were."""
+    """Say how many cells were removed, and how large they were."""
     n, n_bytes = forget(scratch_root(), days)
     if n:
         print(
@@ -29,7 +29,7 @@ def main(days: float = 30) -> None:
 
 
 def forget(root: Path, days: float) -> tuple[int, int]:
-    """Remove the cells that were not used for so many days; how many they were, and their bytes."""
+    """Remove the cells that were not used for so many days; return their number and their bytes."""
     n = n_bytes = 0
     for lock in sorted(root.glob("*/*.lock")):
         folder = lock.with_suffix("")

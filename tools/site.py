@@ -92,7 +92,7 @@ def main(site: Path = ROOT / "site") -> None:
 
 
 def listed(pages: Any) -> list[str]:
-    """Every page that is named."""
+    """Every page that the navigation names."""
     if isinstance(pages, str):
         return [pages]
     return [
@@ -103,7 +103,7 @@ def listed(pages: Any) -> list[str]:
 
 
 def copied(path: Path, pages: Path) -> None:
-    """Copy a page to its place, and the files to which it links, but for other pages."""
+    """Copy a page to its place, and the files to which it links, except for other pages."""
     target = pages / path.relative_to(ROOT)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, target)
@@ -116,7 +116,7 @@ def copied(path: Path, pages: Path) -> None:
 
 
 def on_page_content(content: str, **_: object) -> str:
-    """A hook of MkDocs: the page with every formula as MathML."""
+    """Return the page with every formula as MathML; this is a hook of MkDocs."""
     from latex2mathml.converter import convert  # pyright: ignore[reportMissingImports]
 
     def drawn(formula: re.Match[str]) -> str:
@@ -128,7 +128,7 @@ def on_page_content(content: str, **_: object) -> str:
 
 
 def packages(extra: str = "docs") -> list[str]:
-    """What an extra needs beside the lock; what the site needs is the extra `docs`."""
+    """The packages that an extra needs beside the lock; those of the site are the extra `docs`."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ][extra]

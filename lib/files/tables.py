@@ -29,8 +29,8 @@ def read_table(
 ) -> pd.DataFrame:
     """Read these columns of a Parquet table, or all, verifying the checksum of every page.
 
-    With `and_others` the columns are those that must be there, and all are read. Raises
-    `InputError` where the file is missing, truncated, altered, or lacks a column.
+    With `and_others` these columns must be there, and all columns are read. Raises `InputError`
+    where the file is missing, truncated, altered, or lacks a column.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -47,9 +47,9 @@ def read_table(
 
 
 def read_tables(folder: Path, columns: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """The tables of these names in a folder, whole, by name.
+    """The tables of these names in a folder, each with all its columns.
 
-    Each name has the columns, with spaces between them, by which its table is known. Raises
+    `columns` says which columns each table must have, with spaces between them. Raises
     `InputError` as `read_table` does.
     """
     return {
@@ -59,35 +59,46 @@ def read_tables(folder: Path, columns: Mapping[str, str]) -> dict[str, pd.DataFr
 
 
 def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame:
-    """The cases of a table whose columns have these values, indexed and sorted by the column that
-    names them.
-    """
+    """The rows of a table whose columns have these values, indexed and sorted by column `by`."""
     for column, value in where.items():
         table = table[table[column] == value]
     return table.set_index(by).sort_index()
 
 
 def compact(frame: pd.DataFrame, *, single_precision: bool = True) -> pd.DataFrame:
-    """A frame made small for git: texts as categories and, where wanted, numbers and lists of them
-    in 32 bits.
+    """A frame made small for git: texts as categories and, where wanted, numbers in 32 bits.
 
-    Whole numbers stay whole.
+    Lists of numbers are shortened, too, and whole numbers stay whole. A column in which one number
+    would not fit (a seed above 2³¹, a float above 3.4e38) keeps its 64 bits.
     """
-    types = {"object": "category", "str": "category"}
-    if single_precision:
-        types |= {"float64": "float32", "int64": "int32"}
-    lists = [
-        str(name) for name in frame if len(frame) and isinstance(frame[name].iloc[0], np.ndarray)
-    ]
-    columns = {
-        name: types[str(t)]
-        for name, t in frame.dtypes.items()
-        if str(t) in types and name not in lists
-    }
-    shortened = {
-        name: [_in_32_bits(values) for values in frame[name]] for name in lists if single_precision
-    }
-    return frame.astype(columns).assign(**shortened)
+    return frame.assign(
+        **{str(name): _shortened(column, single_precision) for name, column in frame.items()}
+    )
+
+
+def _shortened(column: pd.Series, single_precision: bool) -> Any:
+    """A column in fewer bytes, or as it is."""
+    if len(column) and isinstance(column.iloc[0], np.ndarray):
+        if not single_precision or not all(map(_fits_32_bits, column)):
+            return column
+        return [_in_32_bits(values) for values in column]
+    kind = str(column.dtype)
+    if kind in ("object", "str"):
+        return column.astype("category")
+    if not single_precision or kind not in ("int64", "float64"):
+        return column
+    if not _fits_32_bits(column.to_numpy()):
+        return column
+    return column.astype("int32") if kind == "int64" else column.astype("float32")
+
+
+def _fits_32_bits(values: np.ndarray) -> bool:
+    """Whether no number of an array leaves the range of its kind in 32 bits."""
+    if values.dtype.kind == "b":
+        return True
+    span = np.iinfo(np.int32) if values.dtype.kind == "i" else np.finfo(np.float32)
+    finite = values[np.isfinite(values)]
+    return bool(((finite >= span.min) & (finite <= span.max)).all())
 
 
 def _in_32_bits(values: np.ndarray) -> Any:
@@ -156,8 +167,9 @@ def write_measures(
 
 
 class Named(dict[str, Any]):
-    """What a file holds by name: one that it does not hold is an `InputError`, which says where it
-    was wanted.
+    """The entries of a file by name.
+
+    A name that is not there raises an `InputError`, which says where it was wanted.
     """
 
     def __init__(self, found: Mapping[str, Any], where: str):

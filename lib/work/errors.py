@@ -1,4 +1,4 @@
-"""What ends a program in one line: bad input, lost workers, an edit meanwhile, a poor machine."""
+"""The errors that end a program in one line: bad input, lost workers, an edit, a poor machine."""
 
 import errno
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from lib.files.files import InputError
 ROOM = "room to write, got none"
 PERMISSION = "the permission for it"
 FILES = "more open files (`ulimit -n` says how many)"
-WANTED = {  # of the machine, by the error that it gave
+WANTED = {  # what the machine lacks, by the error that it gave
     errno.ENOSPC: ROOM,
     errno.EDQUOT: ROOM,
     errno.EFBIG: ROOM,
@@ -28,18 +28,20 @@ WANTED = {  # of the machine, by the error that it gave
 
 
 class StoppedError(RuntimeError):
-    """Why work has ended, in one line: no fault of code or input, such as a lost worker."""
+    """The reason why work has ended, in one line, where neither code nor input is at fault."""
 
 
 def stop_where_changed(names: Sequence[str]) -> None:
-    """Raise `StoppedError` where there are names: of what has changed."""
+    """Raise `StoppedError` if there are names of files that have changed."""
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
 
 
 def in_one_line(error: Exception) -> str | None:
-    """What a program says of an error; None of a fault of ours, which ends with a traceback."""
+    """The line that a program prints for an error; None for a fault of ours, which ends with a
+    traceback.
+    """
     if isinstance(error, InputError | StoppedError):
         return str(error)
     if "gloo/transport" in str(error) or type(error).__name__ == "DistBackendError":
@@ -49,11 +51,11 @@ def in_one_line(error: Exception) -> str | None:
 
 
 def lacking(error: Exception) -> str | None:
-    """What this machine lacks, as an error says it; None where the error is of another kind."""
+    """What this machine lacks, according to an error; None if the error is of another kind."""
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.errno in WANTED:
         return f"{text}: wanted {WANTED[error.errno]}"
-    kind = type(error).__name__  # torch's has no type of its own on a CPU
+    kind = type(error).__name__  # torch's error has no type of its own on a CPU
     of_memory = isinstance(error, MemoryError) or kind == "OutOfMemoryError"
     if of_memory or "can't allocate memory" in text:
         return f"{text[:300] or kind}: wanted {WANTED[errno.ENOMEM]}"

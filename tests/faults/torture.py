@@ -81,7 +81,7 @@ def disturbed(folder: Path) -> list[Stage]:
 def torment(
     undisturbed: Path, project: Path, n_faults: int, seed: int
 ) -> Iterator[tuple[str, str, str]]:
-    """So many faults that struck: kind, stage, and what was lost, or nothing."""
+    """Yield so many faults that struck: kind, stage, and what was lost, or nothing."""
     kinds = [*KILLS, *OTHERS]
     struck = drawn = 0
     while struck < n_faults:

@@ -104,6 +104,29 @@ def test_what_git_keeps_of_a_table_is_compact():
     assert double["sigma"].iloc[0].tolist() == [1 / 3]
 
 
+def test_a_column_keeps_its_width_where_a_number_does_not_fit_in_32_bits(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "seed": [3, 4_000_000_000],
+            "least": [-(2**31), 2**31 - 1],
+            "below": [-(2**31) - 1, 0],
+            "loss": [1e39, 0.5],
+            "scale": [1e-64, math.inf],
+            "seeds": [np.array([1, 2]), np.array([2**31])],
+            "sigma": [np.array([1e39]), np.array([2.0, math.nan])],
+        }
+    )
+    found = compact(frame)
+    kinds = [str(found[name].dtype) for name in ("seed", "least", "below", "loss", "scale")]
+    assert kinds == ["int64", "int32", "int64", "float64", "float32"]
+    assert found["seeds"].iloc[0].dtype == np.int64
+    assert found["sigma"].iloc[1].dtype == np.float64
+    write_table(found, tmp_path / "t.parquet")
+    read = read_table(tmp_path / "t.parquet")
+    assert read["seed"].tolist() == [3, 4_000_000_000]
+    assert read["seeds"].map(list).tolist() == [[1, 2], [2**31]]
+
+
 def test_floats_are_rounded_to_six_significant_digits_and_only_floats():
     value = {
         "a": [1.23456789e-20, -0.1 + 1e-9, True, 1234567],
