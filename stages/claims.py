@@ -57,8 +57,8 @@ def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutF
             said = Said(name, family, entry, measures)
             own = {claim: judged[claim] for claim in entry.claims}
             items[f"{name}.{item}"] = {"family": name, **said.answered(entry, own)}
-    write_json(judged, verdicts)
-    write_json(items, answers)
+    write_json(judged, verdicts, digest=True)
+    write_json(items, answers, digest=True)
     found = [verdict["holds"] for verdict in judged.values()]
     print(f"{len(items)} items, {len(found)} claims: {found.count(True)} hold, ", end="")
     print(f"{found.count(False)} do not, {found.count(None)} were not run")

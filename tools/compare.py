@@ -19,6 +19,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from lib.files.inputs import without_json_digest
 from lib.pages.claims import VERDICTS
 from lib.pages.html import Picture, picture, write_page
 from lib.work.command import run
@@ -72,7 +73,7 @@ class Tree:
         return git("show", f"{self.revision}:{name}", at=self.root) if there else None
 
     def json(self, name: str) -> Any:
-        return json.loads(self.read(name) or b"{}")
+        return without_json_digest(json.loads(self.read(name) or b"{}"), name)
 
 
 def differs(old: float, new: float, spread: float) -> bool:
