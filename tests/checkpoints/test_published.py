@@ -1,6 +1,5 @@
 """What is published of adapters and of rules is measured of the tables beside it."""
 
-
 import pandas as pd
 import pytest
 
