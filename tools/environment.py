@@ -70,10 +70,16 @@ def main(parts: list[str]) -> None:
             if found:
                 print(f"setting up {VENV}: {found}", flush=True)
                 mend(part)
+                left = fault(part, starts=version_of_venv() == version())
+                if left:
+                    raise SetUpError(f"{left}, also after set-up: remove {VENV} and run make again")
 
 
-def fault(part: str) -> str | None:
-    """What is not as the mark of a part says; None where all is."""
+def fault(part: str, *, starts: bool | None = None) -> str | None:
+    """What is not as the mark of a part says; None where all is.
+
+    Make runs this by the Python of .venv where that starts, which need not be tried again then.
+    """
     try:
         mark = json.loads((VENV / part).read_text(encoding="utf-8"))
         told = (mark["folder"], mark["python"], dict(mark["files"]), dict(mark["packages"]))
@@ -84,7 +90,7 @@ def fault(part: str) -> str | None:
     folder, python, files, packages = told
     if folder != place():
         return f"it was made in {folder}"
-    if python != version() or not inside():
+    if python != version() or not (inside() if starts is None else starts):
         return f"it is of Python {python}, and its Python is another, or is gone"
     changed = [name for name, digest in digests(part).items() if files.get(name) != digest]
     if changed:

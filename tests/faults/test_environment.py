@@ -198,6 +198,16 @@ def test_a_part_of_an_environment_is_made_whole(broken, project):
     assert works(project) == []
 
 
+def test_what_set_up_cannot_mend_is_said_in_one_line(project):
+    [packages] = (project / ".venv").glob("lib/python*/site-packages")
+    shutil.copytree(packages / "law-1.0.dist-info", packages / "law-3.0.dist-info")
+    done = make(project)
+    assert done.returncode != 0
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    wanted = "error: law: wanted 1.0, got 1.0 and 3.0, also after set-up: remove .venv and run make"
+    assert [line[: len(wanted)] for line in errors] == [wanted]
+
+
 def test_an_environment_that_somebody_made_before_is_kept(tmp_path):
     folder = fill(tmp_path / "project")
     subprocess.run([PYTHON, "-m", "venv", ".venv"], cwd=folder, check=True)
