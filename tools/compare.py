@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lib.files.files import InputError
+from lib.files.inputs import without_json_digest
 from lib.files.tables import read_table
 from lib.pages.claims import VERDICTS
 from lib.pages.html import Picture, picture, write_page
@@ -89,7 +90,7 @@ class Tree:
         return git("show", f"{self.revision}:{name}", at=self.root) if there else None
 
     def json(self, name: str) -> Any:
-        return json.loads(self.read(name) or b"{}")
+        return without_json_digest(json.loads(self.read(name) or b"{}"), name)
 
 
 def differs(old: float, new: float, spread: float) -> bool:

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -127,15 +126,5 @@ def on_page_content(content: str, **_: object) -> str:
     return MATHS.sub(drawn, content)
 
 
-def packages(extra: str = "docs") -> list[str]:
-    """The packages that an extra needs beside the lock; those of the site are the extra `docs`."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ][extra]
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--packages"]:
-        print(*packages(*sys.argv[2:]))
-    else:
-        main(*map(Path, sys.argv[1:]))
+    main(*map(Path, sys.argv[1:]))

@@ -2,8 +2,8 @@
 anything is unpacked.
 
 A data set in one safetensors file has the digest of its content under the key `sha256` of its own
-metadata; a folder of other files has `SHA256SUMS`, as runs have. This module needs the standard
-library alone.
+metadata; a JSON file that stages exchange has it under a key of its own (`JSON_DIGEST`); a folder
+of other files has `SHA256SUMS`, as runs have. This module needs the standard library alone.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ Read = TypeVar("Read")
 SUMS = "SHA256SUMS"
 MOST_HEADER = 100_000_000  # bytes, as safetensors itself has it
 MOST_JSON = 1 << 28
+JSON_DIGEST = "sha256_of_the_rest"
 NAMED = {
     4: "F4",
     6: "F6_E2M3 F6_E3M2",
@@ -42,17 +43,50 @@ class Entry:
     dtype: str
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON; raises `InputError` where the file is missing, broken, too large or too deep."""
+def read_json(path: Path, *, digest: bool = False) -> Any:
+    """Read JSON; raises `InputError` where the file is missing, broken, too large or too deep.
+
+    An object that carries the digest of its content must fit it, and comes without it. With
+    `digest` it must carry one.
+    """
     try:
         size = path.stat().st_size
         if size > MOST_JSON:
             raise InputError(f"{path}: wanted a JSON file of at most {MOST_JSON} bytes, got {size}")
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: wanted a JSON file, got: {error}") from error
+    if digest and isinstance(found, dict) and JSON_DIGEST not in found:
+        raise InputError(f"{path}: wanted the digest of its content, {JSON_DIGEST!r}, got none")
+    return without_json_digest(found, str(path))
+
+
+def with_json_digest(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with the digest of its content as its last key."""
+    return {**content, JSON_DIGEST: _json_digest(content)}
+
+
+def without_json_digest(found: Any, where: str) -> Any:
+    """What JSON holds beside its digest; raises `InputError` where it does not fit that.
+
+    The digest is of the values and of their order, however the text is laid out.
+    """
+    if not isinstance(found, dict) or JSON_DIGEST not in found:
+        return found
+    content = {key: value for key, value in found.items() if key != JSON_DIGEST}
+    wanted, got = found[JSON_DIGEST], _json_digest(content)
+    if wanted != got:
+        raise InputError(
+            f"{where}: wanted the content of its digest, {wanted!s:.12}, got another, {got:.12}: "
+            "the file was altered"
+        )
+    return content
+
+
+def _json_digest(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content).encode())
 
 
 def read_header(

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from lib.files.files import InputError, atomic
 from lib.files.inputs import read_json as read_json
+from lib.files.inputs import with_json_digest
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -116,9 +117,12 @@ def significant(value: Any, digits: int = 6) -> Any:
     return value
 
 
-def write_json(value: Any, path: Path) -> None:
-    """Write JSON in six significant digits, in the order given."""
-    text = json.dumps(significant(value), indent=2, allow_nan=False, ensure_ascii=False)
+def write_json(value: Any, path: Path, *, digest: bool = False) -> None:
+    """Write JSON in six significant digits, in the order given, and with the digest of the content
+    where it is wanted: in what a later stage reads.
+    """
+    content = with_json_digest(significant(value)) if digest else significant(value)
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     with atomic(path) as part:
         part.write_text(text + "\n", encoding="utf-8")
 
@@ -160,7 +164,7 @@ def write_measures(
         measures[name] = {scale: described(cases) for scale, cases in by_scale.items()}
         measures[name] = measures[name].get("", measures[name])
         summary[name] = {"mean": float(mean), "sd": float(spread)}
-    write_json(measures, metrics / "measures.json")
+    write_json(measures, metrics / "measures.json", digest=True)
     write_json(summary, metrics / "summary.json")
     means = {name: summary[name]["mean"] for name in headlines if name in summary}
     write_json(significant(means, 3), metrics / "headlines.json")
@@ -189,7 +193,7 @@ class Named(dict[str, Any]):
 
 def read_measures(path: Path) -> Named:
     """The setup and the measures of a file of `write_measures`; raises `InputError` where it is
-    another.
+    another, has no digest, or does not fit its digest.
 
     So does a measure, or a number of the setup, that is looked up and not there.
     """
@@ -202,7 +206,7 @@ def read_measures(path: Path) -> Named:
             value is None or isinstance(value, int | float) for value in values
         )
 
-    found = read_json(path)
+    found = read_json(path, digest=True)
     measures = (
         {key: one for key, one in found.items() if key != "setup"}
         if isinstance(found, dict)

@@ -1,5 +1,6 @@
 """The bytes of a table depend on its content alone, and a broken table is refused."""
 
+import json
 import math
 import pickle
 import re
@@ -262,9 +263,44 @@ def test_csv_has_six_digits_and_plain_line_ends(tmp_path):
     ids=str,
 )
 def test_a_file_of_no_measures_is_refused(found, got, tmp_path):
-    write_json(found, tmp_path / "m.json")
+    write_json(found, tmp_path / "m.json", digest=isinstance(found, dict))
     with pytest.raises(InputError, match=rf"m\.json: wanted .*, got {got}$"):
         read_measures(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        lambda text: text.replace("1.5", "1.6"),
+        lambda text: text.replace("8", "9", 1),
+        lambda text: text.replace('"gain"', '"pain"'),
+        lambda text: text.replace('"a"', '"b"'),
+        lambda text: text.replace("1.5,\n      2.5", "2.5,\n      1.5"),
+        lambda text: text.replace('"gain"', '"loss": {"cases": [], "values": []}, "gain"'),
+        lambda text: text.replace("sha256_of_the_rest", "sha256_of_the_test"),
+    ],
+)
+def test_measures_that_were_altered_are_refused_with_their_file(altered, tmp_path):
+    write_measures({"gain": pd.Series([1.5, 2.5], index=["a", "c"])}, tmp_path, {"d": 8})
+    file = tmp_path / "measures.json"
+    text = file.read_text()
+    assert altered(text) != text
+    file.write_text(altered(text))
+    with pytest.raises(
+        InputError, match=rf"^{re.escape(str(file))}: wanted the (content|digest) of"
+    ):
+        read_measures(file)
+    file.write_text(json.dumps(json.loads(text)))  # of another layout, which is no alteration
+    assert read_measures(file)["gain"] == {"cases": ["a", "c"], "values": [1.5, 2.5]}
+
+
+def test_measures_without_a_digest_are_refused_and_other_json_needs_none(tmp_path):
+    write_json({"gain": {"cases": ["0"], "values": [1.0]}}, tmp_path / "m.json")
+    with pytest.raises(
+        InputError, match=r"m\.json: wanted the digest of its content, .*, got none$"
+    ):
+        read_measures(tmp_path / "m.json")
+    assert list(read_json(tmp_path / "m.json")) == ["gain"]
 
 
 def test_what_measures_lack_is_refused_where_it_is_looked_up_in_another_process_too(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 
+from lib.files.inputs import read_json
 from lib.pages.claims import claims_of, read_families
 from tests.pipeline.project import ROOT, claim_files
 
@@ -12,7 +13,7 @@ NUMBER = re.compile(r"\d+\.\d+|\d+ ?%")
 
 
 def committed(name: str) -> dict[str, dict]:
-    return json.loads((ROOT / "metrics" / f"{name}.json").read_text(encoding="utf-8"))
+    return read_json(ROOT / "metrics" / f"{name}.json", digest=True)
 
 
 def test_every_claim_in_git_that_does_not_hold_says_why():
