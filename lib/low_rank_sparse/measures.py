@@ -218,8 +218,9 @@ def decade(rows: pd.DataFrame, least: float) -> pd.DataFrame:
 def shuffled_batches(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """The same rows, where each value of a seed has the number of batches of another, by chance."""
     found = []
-    for seed, of in rows.sort_values("value").groupby("seed"):
-        order = elsewhere(len(of), np.random.default_rng([int(seed), *name.encode()]))
+    for seed in rows["seed"].unique().tolist():
+        of = rows[rows["seed"] == seed].sort_values("value")
+        order = elsewhere(len(of), np.random.default_rng([seed, *name.encode()]))
         found.append(of.assign(n_batches=of["n_batches"].to_numpy()[order]))
     return pd.concat(found) if found else rows
 

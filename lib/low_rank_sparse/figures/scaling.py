@@ -81,8 +81,9 @@ def power_laws(
     _ticks(tails, rows["x"])
     tails.set(xlabel="number of patterns M", ylabel=r"$\sigma_3$ of $\Delta W_K$")
     figure.suptitle(
-        "points: mean over seeds, least to largest, hollow where they are not fitted; lines: power "
-        "laws, the exponents' mean and their range"
+        "points: mean over seeds, least to largest, hollow where they are not fitted\n"
+        "lines: power laws, with the mean and the range of the exponents",
+        fontsize=10,
     )
     return figure
 
