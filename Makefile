@@ -27,11 +27,16 @@ override SOURCE := $(value SOURCE)
 override EPOCHS := $(value EPOCHS)
 override KEEP := $(value KEEP)
 override FAULTS := $(value FAULTS)
+override SEEDS := $(value SEEDS)
+override DATASETS := $(value DATASETS)
+override DEVICE := $(value DEVICE)
+override FIGURE := $(value FIGURE)
+override PARAMS := $(value PARAMS)
 override SEED := $(value SEED)
 override LAB_WORKERS := $(value LAB_WORKERS)
 override LAB_MIXED_CPUS := $(value LAB_MIXED_CPUS)
 override MAX_MEMORY := $(value MAX_MEMORY)
-export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL FAULTS SEED
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL FAULTS SEED SEEDS DATASETS DEVICE FIGURE PARAMS
 export LAB_WORKERS LAB_MIXED_CPUS MAX_MEMORY
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
@@ -106,29 +111,9 @@ help:
 	@awk '/^# /{said = substr($$0, 3); next} /^[a-z-]+:/{sub(":.*", ""); printf "make %-14s %s\n", $$0, said} {said = ""}' \
 		Makefile
 
-# The packages, and the page of `dvc plots show` that needs no network.
-.venv/installed: requirements.txt requirements.cuda.txt requirements.pip.txt tools/plots.py tools/plots.html
-	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.pip.txt
-	sed -n '/^torch==/,/[^\\]$$/p' requirements.txt > .venv/torch.txt  # its wheel for a CPU, where pip's settings name a folder of it
-	.venv/bin/python -m pip install --quiet --no-index --no-deps --require-hashes -r .venv/torch.txt >.venv/torch.log 2>&1 || true
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	sed -n 's/^\([^#][^ ]*==[^ ]*\).*/\1/p' requirements.txt > .venv/versions.txt
-	$(ACTIVATE) && python -m tools.plots .dvc/tmp/plots.html && dvc config --local plots.html_template tmp/plots.html
-	touch $@
+# What is installed, and extras: whatever is not whole there, or fits another folder or other requirements, is mended first.
+.venv/installed .venv/docs .venv/ray .venv/s3 .venv/bench: FORCE
+	@if .venv/bin/python -I -c "" 2>/dev/null; then .venv/bin/python -I tools/environment.py $(@F); \
+		else $(PYTHON) -I tools/environment.py $(@F); fi
 
-.venv/docs: .venv/installed pyproject.toml
-	$(ACTIVATE) && python -m tools.site --packages | xargs python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt
-	touch $@
-
-.venv/ray: .venv/installed pyproject.toml
-	$(ACTIVATE) && python -m tools.site --packages ray | xargs python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt
-	touch $@
-
-.venv/s3: .venv/installed pyproject.toml
-	$(ACTIVATE) && python -m tools.site --packages s3 | xargs python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt
-	touch $@
-
-.venv/bench: .venv/installed pyproject.toml
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt -r benchmarks/requirements.txt
-	touch $@
+FORCE:

@@ -99,7 +99,7 @@ def low_rank(update: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def loop(how: str, folder: Path) -> None:
-    """Tensor by tensor: read, take the difference in float32, cut, keep."""
+    """Read tensor by tensor, take the difference in float32, cut it, and keep the factors."""
     torch.set_num_threads(1)
     cut: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = globals()[how]
     adapter = {}
@@ -184,8 +184,8 @@ def error_of(folder: Path, adapter: Path) -> float:
     return float((W - W_0 - B @ A).square().sum())
 
 
-def apart(function: Callable[..., float], *arguments: object) -> float:
-    """What a function gives in a process of its own.
+def in_own_process(function: Callable[..., float], *arguments: object) -> float:
+    """The result of a function in a process of its own.
 
     This one must stay small: the system counts its memory as that of every process that it starts.
     """
@@ -199,14 +199,14 @@ def rows_of(size: str, rounds: int) -> list[Row]:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     with TemporaryDirectory() as at:
         folder = Path(at)
-        billions = apart(write_pair, folder, *SIZES[size]) / 1e9
+        billions = in_own_process(write_pair, folder, *SIZES[size]) / 1e9
         made = {}
         for i in range(rounds):
             first = i % len(names)
             for name in names[first:] + names[:first]:
                 seconds, peak, made[name] = measured(name, folder)
                 found[name].append((seconds / billions, peak))
-        errors = {name: apart(error_of, folder, adapter) for name, adapter in made.items()}
+        errors = {name: in_own_process(error_of, folder, adapter) for name, adapter in made.items()}
     best = min(errors.values())
     ours = np.array(found[names[0]])[:, 0]
     rows = []
@@ -220,7 +220,7 @@ def rows_of(size: str, rounds: int) -> list[Row]:
 
 
 def forecasts(rows: list[Row], sizes: dict[str, float]) -> Iterator[str]:
-    """What large models would take, by what the two largest sizes differ in: no process starts."""
+    """The cost of large models, from the difference of the two largest sizes: no process starts."""
     one, other = list(sizes)[-2:]
     for name in (*STAGES, *LOOPS):
         seconds = {r["parameters"]: r["cpu_s"].median for r in rows if r["contender"] == name}

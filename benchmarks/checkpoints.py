@@ -46,7 +46,7 @@ def update(seed: int) -> Tensor:
 
 
 def contenders(A: Tensor) -> list[Contender]:
-    """Ours first. Every `run` returns leading singular values, largest first."""
+    """The contenders, ours first. Every `run` returns leading singular values, largest first."""
     total = squared_norm(A)
     best = total - float(gram_singular_values(A)[:RANK].square().sum())
 
@@ -108,8 +108,8 @@ def weightwatcher(A: Tensor, excess: Callable[[Tensor], float]) -> Contender:
 
 
 def matrix(shape: tuple[int, int]) -> Contender:
-    """All that is said of one matrix stored in bfloat16: norms, leading 256 singular values, tail,
-    edge of rounding.
+    """Measure all numbers of one matrix in bfloat16: norms, leading 256 singular values, tail, edge
+    of rounding.
     """
     generator = torch.Generator().manual_seed(0)
     W_0 = torch.randn(shape, generator=generator).bfloat16()
@@ -124,7 +124,7 @@ def matrix(shape: tuple[int, int]) -> Contender:
 
 
 def minutes(rows: list[Row]) -> Iterator[str]:
-    """What the matrices of whole models take, by the measured time of each of their shapes."""
+    """The time for the matrices of whole models, from the measured time of each shape."""
     seconds = {row["contender"]: row["cpu_ms"].median / 1000 for row in rows}
     for name, (n_layers, counts, n_bytes) in LAYERS.items():
         layer = sum(n * seconds[f"{a} × {b}"] for (a, b), n in counts.items())

@@ -76,16 +76,16 @@ class Job:
         return float((found[0] - wanted).norm() / wanted.norm())
 
     def samples_for(self, error: float) -> int:
-        """How many samples make the relative error so small: measured at 4096, and falling as the
-        inverse root.
+        """The number of samples for a relative error: it is measured at 4096 samples, and falls as
+        the inverse root.
         """
         measured = [self.relative(self.sampled(4096)) ** 2 for _ in range(5)]
         return math.ceil(4096 * sum(measured) / len(measured) / error**2)
 
 
 def contenders() -> list[Contender]:
-    """Ours first: the exact gradient at the largest size; then its growth, others, the closed form,
-    Monte Carlo.
+    """The contenders, ours first: the exact gradient at the largest size; then its growth, others,
+    the closed form, Monte Carlo.
     """
     jobs = {sizes: Job(*sizes) for sizes in SIZES}
     largest = jobs[SIZES[-1]]
@@ -129,7 +129,7 @@ def contenders() -> list[Contender]:
 
 
 def _slope_error(w: Tensor) -> Callable[[tuple[Tensor, Tensor]], float]:
-    """The gradient against central differences of the loss."""
+    """The error of the gradient against central differences of the loss."""
 
     def error(found: tuple[Tensor, Tensor]) -> float:
         gaps = []

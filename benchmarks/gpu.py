@@ -71,7 +71,7 @@ def measured(params: Train, images: Images, seconds: float) -> dict[str, Any]:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What computes: the device and the versions."""
+    """The machine that computes: its device and the versions."""
     name = (
         torch.cuda.get_device_name(device)
         if device.type == "cuda"
@@ -177,7 +177,7 @@ class Textbook(nn.Module):
 
 
 class OneByOne(Dataset):
-    """Image by image, cropped and mirrored as a plain data set does it."""
+    """A plain data set, which crops and mirrors image by image."""
 
     def __init__(self, images: Images, augment: bool):
         self.images, self.labels, self.augment = images.train_images, images.train_labels, augment

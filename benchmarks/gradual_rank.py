@@ -66,14 +66,14 @@ class Toy:
         return torch.cat([w_K * w_Q, w_V * w_O]).detach()
 
     def plain_error(self, found: Tensor) -> float:
-        """Against the flow at that time: the bias of the steps."""
+        """The error against the flow at that time, which is the bias of the steps."""
         start = LogCoordinates.of(self.u.numpy(), self.v.numpy(), math.log(0.1))
         *_, last = log_flow(self.loss, start, UNIT * RATE, **FINE)
         return float(np.abs(found.numpy() - start.products(last.state)).max())
 
 
 def toys() -> list[Contender]:
-    """Ours first: all six flows; the autograd loop."""
+    """The contenders, ours first: all six flows, then the autograd loop."""
     toy = Toy(0)
     wanted = toy.ends(FINE)
 
@@ -115,13 +115,13 @@ class Ensemble:
         return torch.stack([toy.plain(n_steps) for toy in self.toys])
 
     def gap(self, n_steps: int) -> float:
-        """Between the two, after so many steps."""
+        """The largest difference between the two, after so many steps."""
         return float((self.together(n_steps) - self.one_by_one(n_steps)).abs().max())
 
 
 def ensembles(sizes: tuple[int, ...] = (48, 12, 192), few: int = 5) -> list[Contender]:
-    """Ours first: 48 descents side by side, then fewer and more; a Python loop over 48. The unit is
-    a step of all.
+    """The contenders, ours first: 48 descents side by side, then fewer and more, and a Python loop
+    over 48. The unit is a step of all.
     """
 
     def error(several: Ensemble, _: Tensor) -> float:
@@ -214,7 +214,7 @@ def own(value: float) -> float:
 
 
 def growth() -> list[Contender]:
-    """Ours alone: the flow at 1e-32, d = 8 first; greedy stages by d and N."""
+    """The growth of ours alone: the flow at 1e-32, d = 8 first; greedy stages by d and N."""
     small = Head(200, 8)
     end = 40 * 32 * math.log(10)
     found = [
@@ -240,7 +240,7 @@ def growth() -> list[Contender]:
 
 
 def paper_size(n_stages: int) -> Row:
-    """The paper's size: minutes, so one round, and no ratio."""
+    """The paper's size, which takes minutes: one round, and no ratio."""
     stages = partial(Head(1000, 50).stages, n_stages)
     name = f"{n_stages} greedy stages, d = 50, N = 1000"
     [row], _ = race([Contender(name, stages, own, 1e-6, 1, None, "one round")], 1)

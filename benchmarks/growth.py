@@ -1,5 +1,4 @@
-"""What one cell of every family costs by its size, and from that, on paper, what many cells cost on
-many machines.
+"""The cost of one cell of every family by its size and, on paper, of many cells on many machines.
 
 A cell is computed by its own stage, in a process of its own on one core; the start of that process
 (Python, imports) is measured beside it and taken off. From three sizes comes the exponent of each
@@ -204,7 +203,7 @@ def said(seconds: float) -> str:
 
 
 def measured(family: Family, size: int, start: float) -> tuple[float, float, float]:
-    """CPU seconds, bytes of memory, and bytes of disk of one cell."""
+    """The CPU seconds, bytes of memory, and bytes of disk of one cell."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         params = load_yaml(ROOT / "params.yaml")

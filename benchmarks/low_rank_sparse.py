@@ -78,7 +78,7 @@ def stack(size: Size, device: torch.device) -> tuple[Weights, Tensor, Tensor, Te
 
 
 def gradients(size: Size, device: torch.device) -> list[Contender]:
-    """Ours first: the closed form, seed by seed on a CPU, stacked on a GPU."""
+    """The contenders, ours first: the closed form, seed by seed on a CPU, stacked on a GPU."""
     weights, readout, X, labels = stack(size, device)
     seeds = [
         ({name: W[i] for name, W in weights.items()}, readout[i], X[i], labels[i])

@@ -1,4 +1,4 @@
-"""What the pipeline itself costs: DVC, start-up, and the way from an edited figure module to the
+"""The cost of the pipeline itself: DVC, start-up, and the way from an edited figure module to the
 new figure.
 
 All is measured in temporary clones of the last commit, with params so small that almost only the
@@ -135,13 +135,13 @@ class Cold:
         self.stages: list[dict[str, np.ndarray]] = []
 
     def run(self) -> None:
-        """Everything, in the next clone."""
+        """Run everything in the next clone."""
         clone = self.clones[len(self.stages)]
         clone.run("dvc", "repro")
         self.stages.append(clone.command_seconds())
 
     def rows(self, of: str, total: Times) -> list[Row]:
-        """The whole, what is left of it for DVC, and the command of each stage."""
+        """The rows of the whole, of what is left of it for DVC, and of each stage's command."""
         names = list(self.stages[0])
         commands = np.array(
             [[seconds[name] for seconds in self.stages] for name in names]

@@ -42,7 +42,7 @@ class Trajectory:
     reference: Float[Tensor, "product row"]
 
     def factors(self, heads: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor]]:
-        """Snapshot by snapshot, as a run is read, the factors of the updates of these heads."""
+        """Yield the factors of these heads' updates, snapshot by snapshot, as a run is read."""
         W_K = self.W_K[:, :, heads]
         W_Q = self.W_Q[:, :, heads]
         for K, Q in zip(W_K[1:], W_Q[1:], strict=True):
@@ -88,7 +88,7 @@ def _exact_updates(W_K: np.ndarray, W_Q: np.ndarray) -> np.ndarray:
 
 
 def contenders(path: Trajectory) -> list[Contender]:
-    """Ours first. Every `run` returns the singular values of the products that it did, largest
+    """The contenders, ours first. Every `run` returns the singular values of its products, largest
     first.
     """
     n_products = len(path.updates)

@@ -1,5 +1,5 @@
-"""What it costs to have a cell computed elsewhere: by this pool, by joblib's back ends, by Ray, one
-to four workers.
+"""The cost of having a cell computed elsewhere: by this pool, by joblib's back ends or by Ray, with
+one to four workers.
 
 Each way has a process of its own, so that its start counts. A cell here does nothing, waits, or
 computes one hash; it is a function of the standard library, which every worker has. Ray and dask
@@ -188,7 +188,7 @@ def clocked(work: Callable[[], Any]) -> tuple[float, float]:
 
 
 def death(by: Way) -> str:
-    """What a way says of a worker that dies, and when."""
+    """The words of a way for a worker that dies, and the seconds until they come."""
     import faulthandler
     import threading
 
@@ -213,7 +213,7 @@ def death(by: Way) -> str:
 
 
 def chosen(way: str, n: int, stack: ExitStack) -> Way:
-    """That way to have cells computed."""
+    """The way of that name to have cells computed."""
     if way == "ours, here":
         return lambda function, jobs: spread(function, jobs, n_processes=1, label="bench")
     if way == "ours, pool":

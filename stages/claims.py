@@ -69,8 +69,8 @@ def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutF
         for name, one in named.items():
             if one["repeated"]:
                 one |= unseen_mark(kind, name, one, unseen)
-    write_json(judged, verdicts)
-    write_json(items, answers)
+    write_json(judged, verdicts, digest=True)
+    write_json(items, answers, digest=True)
     found = [verdict["holds"] for verdict in judged.values()]
     print(f"{len(items)} items, {len(found)} claims: {found.count(True)} hold, ", end="")
     print(f"{found.count(False)} do not, {found.count(None)} were not run")

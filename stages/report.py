@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lib.files.files import InputError
+from lib.files.inputs import without_json_digest
 from lib.files.params import load_yaml, parse
 from lib.files.tables import read_json
 from lib.pages.claims import turned
@@ -97,12 +98,12 @@ def committed(file: Path) -> dict[str, Any]:
     """What the file says in the last commit; nothing where that is not known."""
     shown = ["git", "show", f"HEAD:./{file}"]
     found = subprocess.run(shown, capture_output=True, check=False)  # noqa: S603
-    return json.loads(found.stdout or "{}")
+    return without_json_digest(json.loads(found.stdout or "{}"), f"{file} of the last commit")
 
 
 def read_named(path: Path, what: str, keys: set[str]) -> dict[str, dict[str, Any]]:
     """What a file of `stages.claims` has by name; raises `InputError` where it is another."""
-    found = read_json(path)
+    found = read_json(path, digest=True)
     for name, one in found.items() if isinstance(found, dict) else [("", found)]:
         if not isinstance(one, dict) or not one.keys() >= keys:
             wanted = f"wanted {what} with {', '.join(sorted(keys))}"

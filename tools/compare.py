@@ -1,17 +1,26 @@
-"""What changed between two commits: claims, metrics, params and figures. `make compare REV=HEAD~3`.
+"""Changes between two commits in claims, metrics, params and figures: `make compare REV=HEAD~3`.
 
 A number has changed where it moved by more than its spread over seeds (the larger of the two), by
 more than 1e-3 of its size, and by more than what rounding leaves of a zero. A figure has changed
-where the tables behind it have. Another machine, too, changes less than that.
+where it looks different and a number of the tables that it shows has changed in this sense, or the
+code or params by which it is drawn. Another machine changes less than that.
 """
 
+import importlib
+import inspect
 import io
 import json
+import math
+import re
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -19,6 +28,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from lib.files.files import InputError
+from lib.files.inputs import without_json_digest
+from lib.files.tables import read_table
 from lib.pages.claims import VERDICTS
 from lib.pages.html import Picture, picture, write_page
 from lib.work.command import run
@@ -27,13 +39,19 @@ from tools.git import git
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3
 FLOOR = 1e-10  # residuals of double precision end near 1e-13, and differ by as much as they are
-SIDE = 720  # CSS pixels: the width of a figure beside another
+SIDE = 720  # CSS pixels: the width of each of two figures side by side
+PLACE = 1e-3  # of a figure's width: a smaller move is less than half a line's width
+PLACES = ("d", "height", "points", "transform", "viewBox", "width", "x", "y")  # of an element
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+HASH = re.compile(r"(\b[mp]|_)[0-9a-f]{10}\b")  # in the names that matplotlib makes
+DATA = (".json", ".parquet")
+UNITS = ("seed", "task", "run", "base", "fine_tune", "point")  # columns that name the repetitions
 Mark = Literal["added", "removed", "changed", "same"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that both commits, or one of them, have."""
+    """A thing that both commits, or one of them, have."""
 
     name: str
     old: str
@@ -72,7 +90,7 @@ class Tree:
         return git("show", f"{self.revision}:{name}", at=self.root) if there else None
 
     def json(self, name: str) -> Any:
-        return json.loads(self.read(name) or b"{}")
+        return without_json_digest(json.loads(self.read(name) or b"{}"), name)
 
 
 def differs(old: float, new: float, spread: float) -> bool:
@@ -90,13 +108,13 @@ def numbers(
 
 
 def both(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """What each side has by a name, None where it has nothing."""
+    """Each name with the two sides' values, None where a side has no value."""
     for name in dict.fromkeys([*old, *new]):
         yield name, old.get(name), new.get(name)
 
 
 def marked(before: Any, after: Any, changed: bool) -> Mark:
-    """What became of a thing that both sides, or one of them, have."""
+    """The mark of a thing that both sides, or one of them, have."""
     if before is None or after is None:
         return "added" if before is None else "removed"
     return "changed" if changed else "same"
@@ -184,67 +202,256 @@ def plain(value: Any) -> Any:
 
 
 def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
-    """The figures that changed, and the names of those that were drawn anew from the same numbers.
+    """The figures that changed, and the names of those that differ by no more than rounding does.
 
-    A figure whose bytes differ has changed where the tables of its family have, or where there are
-    none.
+    A figure has changed where it looks different, and where the tables that it shows have changed,
+    or the code and params by which its stage draws. What no stage draws has changed where it looks
+    different.
     """
     changed: list[Figure] = []
     same: list[str] = []
-    moved: dict[str, bool] = {}  # by the folder of tables
+    differs: dict[str, bool] = {}  # by the name of a table
     names = old.names("plots", "published") | new.names("plots", "published")
     for name in sorted(name for name in names if name.endswith(".svg")):
-        sides = [tree.read(name) for tree in (old, new)]
-        if sides[0] == sides[1]:
+        before, after = old.read(name), new.read(name)
+        if before == after:
             continue
-        folder = Path(name).parents[1].as_posix().replace("plots/", "metrics/", 1) + "/tables"
-        if folder not in moved:
-            moved[folder] = tables_differ(old, new, folder)
-        if moved[folder] or None in sides:
-            drawn = [picture(svg, name, SIDE) if svg else None for svg in sides]
-            changed.append(Figure(name, *drawn))
-        else:
-            same.append(name)
+        if before is not None and after is not None:
+            otherwise = looks_different(before, after) and is_drawn_otherwise(
+                old, new, name, differs
+            )
+            if not otherwise:
+                same.append(name)
+                continue
+        pictures = [picture(svg, name, SIDE) if svg else None for svg in (before, after)]
+        changed.append(Figure(name, *pictures))
     return changed, same
 
 
-def tables_differ(old: Tree, new: Tree, folder: str) -> bool:
-    """Whether the tables of a folder differ, or there are none."""
-    before, after = (
-        {name for name in tree.names(folder) if name.endswith(".parquet")} for tree in (old, new)
-    )
-    if before != after or not before:
+def looks_different(old: bytes, new: bytes) -> bool:
+    """Whether two drawings differ in an element, a style or a text, or in a place."""
+    before, after = list(elements(old)), list(elements(new))
+    width = max(float(places.max(initial=0)) for _, places in before[:1])
+    if [kind for kind, _ in before] != [kind for kind, _ in after]:
         return True
-    return any(table_differs(old.read(name) or b"", new.read(name) or b"") for name in before)
+    pairs = zip(before, after, strict=True)
+    return any(distance(a, b) > PLACE * width for (_, a), (_, b) in pairs)
+
+
+def elements(svg: bytes) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
+    """The elements of a drawing in their order: what each is, and its places, in points.
+
+    Names that matplotlib makes of what is drawn (of markers and clipped areas) say nothing.
+    """
+    for element in ElementTree.fromstring(svg).iter():
+        attributes = element.attrib.items()
+        kind = [f"{key}={HASH.sub('', value)}" for key, value in attributes if key not in PLACES]
+        found = [NUMBER.findall(value) for key, value in attributes if key in PLACES]
+        numbers = [float(number) for places in found for number in places]
+        if len(numbers) % 2:
+            numbers.append(0.0)
+        places = np.array(numbers, float).reshape(-1, 2)
+        yield (element.tag, *kind, (element.text or "").strip()), places
+
+
+def distance(old: np.ndarray, new: np.ndarray) -> float:
+    """How far two sequences of places lie from one another.
+
+    Two paths may have more places or fewer on the same line: then it is the largest distance of a
+    place of the one from the path of the other.
+    """
+    if old.shape == new.shape:
+        return float(np.abs(old - new).max(initial=0))
+    if min(len(old), len(new)) < 2:
+        return math.inf
+    return max(distance_from_path(old, new), distance_from_path(new, old))
+
+
+def distance_from_path(points: np.ndarray, path: np.ndarray) -> float:
+    """The largest distance of a point from a path of straight lines."""
+    begin = path[:-1]
+    along = path[1:] - begin
+    length = np.square(along).sum(-1)
+    farthest = 0.0
+    for point in points:
+        share = ((point - begin) * along).sum(-1) / np.where(length > 0, length, 1.0)
+        nearest = begin + share.clip(0, 1)[:, None] * along
+        farthest = max(farthest, float(np.linalg.norm(point - nearest, axis=-1).min()))
+    return farthest
+
+
+def is_drawn_otherwise(old: Tree, new: Tree, figure: str, differs: dict[str, bool]) -> bool:
+    """Whether a figure is drawn of other tables, or by other code or params.
+
+    `differs` keeps what is known of each table.
+    """
+    folder = Path(figure).parent.as_posix()
+    before, after = (drawing_stage(tree, folder) for tree in (old, new))
+    if not before or before != after:
+        return True
+    there, then = (
+        {name for read in before["reads"] for name in tree.names(read) if name.endswith(DATA)}
+        for tree in (old, new)
+    )
+    if there != then or not there:
+        return True
+    shown = tables_shown(before["command"]).get(Path(figure).stem) or there
+    for name in there & shown:
+        if name not in differs:
+            differs[name] = file_differs(name, old.read(name) or b"", new.read(name) or b"")
+    return any(differs[name] for name in there & shown)
+
+
+def drawing_stage(tree: Tree, folder: str) -> dict[str, Any]:
+    """What the stage that draws into a folder depends on; nothing where no stage does.
+
+    `reads` names its tables. Its command, its code and its params are what they are.
+    """
+    stages = yaml.safe_load(tree.read("dvc.yaml") or b"{}").get("stages", {})
+    for stage in stages.values():
+        for out in map(path_of, stage.get("plots", [])):
+            wanted = re.sub(r"\\\$\\{.*?\\}", "([^/]+)", re.escape(out))
+            found = re.fullmatch(wanted, folder)
+            if found is None:
+                continue
+            items = dict(zip(re.findall(r"\$\{.*?\}", out), found.groups(), strict=True))
+            command, *deps = (
+                reduce(lambda text, item: text.replace(*item), items.items(), text)
+                for text in (stage["cmd"], *stage.get("deps", []))
+            )
+            code = {dep: tree.read(dep) for dep in deps if dep.endswith(".py")}
+            sections = values(yaml.safe_load(tree.read("params.yaml") or b"{}"))
+            names = tuple(f"{name}." for name in stage.get("params", []))
+            used = {key: value for key, value in sections if f"{key}.".startswith(names)}
+            reads = [dep for dep in deps if dep.startswith(("metrics/", "published/"))]
+            return {"reads": reads, "command": command, "code": code, "params": used}
+    return {}
+
+
+@cache
+def tables_shown(command: str) -> dict[str, set[str]]:
+    """The tables that each figure of a stage shows, as today's code says it.
+
+    A figure is missing here where its code does not say it: then it may show any of them. The
+    command is that of the stage, whose `drawings` hands every figure its tables.
+    """
+    _, _, module, *given = shlex.split(command)
+
+    def read(path: Path, *args: Any, **options: Any) -> pd.DataFrame:
+        table = read_table(path, *args, **options)
+        table.attrs["file"] = path.as_posix()
+        return table
+
+    try:
+        stage = importlib.import_module(module)
+        draw = stage.drawings
+        kinds = [one.annotation for one in inspect.signature(draw).parameters.values()]
+        with (
+            patch("lib.files.tables.read_table", read),
+            patch.object(stage, "read_table", read, create=True),
+        ):
+            drawn = draw(*(kind(text) for kind, text in zip(kinds, given, strict=False)))
+    except (ImportError, AttributeError, InputError):
+        return {}
+    shown = {name: [*files_of((one.args, one.keywords))] for name, one in drawn.items()}
+    return {name: set(files) for name, files in shown.items() if "" not in files}
+
+
+def files_of(value: Any) -> Iterator[str]:
+    """The file of every table within a value; "" for one whose file is not known."""
+    if isinstance(value, pd.DataFrame):
+        yield value.attrs.get("file", "")
+    elif isinstance(value, dict):
+        yield from files_of(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from files_of(one)
+
+
+def path_of(out: str | dict[str, Any]) -> str:
+    """The path of an out of dvc.yaml, which may have settings behind it."""
+    return out if isinstance(out, str) else next(iter(out))
+
+
+def file_differs(name: str, old: bytes, new: bytes) -> bool:
+    """Whether a table, or a file of measures, differs by more than its spread."""
+    if old == new:
+        return False
+    if name.endswith(".parquet"):
+        return table_differs(old, new)
+    return measures_differ(json.loads(old), json.loads(new))
+
+
+def measures_differ(old: Any, new: Any) -> bool:
+    """Whether two JSON values differ; a list of numbers is a measure with a value per seed."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() != new.keys() or any(measures_differ(old[key], new[key]) for key in old)
+    before, after = (pd.Series(one if isinstance(one, list) else [one]) for one in (old, new))
+    if not (is_numeric(before) and is_numeric(after)):
+        return old != new
+    return column_differs(before, after, np.zeros(len(before), int))
 
 
 def table_differs(old: bytes, new: bytes) -> bool:
-    """Whether two tables differ in columns, rows, texts or numbers."""
-    if old == new:
-        return False
+    """Whether two tables differ in columns, rows or texts, or a number by more than its spread.
+
+    A number is the mean over seeds (tasks, models), whose rows are matched by their texts and by
+    their order. It has changed where it moved by more than the seeds are apart, by more than
+    1e-3 of its size (in a list: of the largest in the list), and by more than rounding.
+    """
     before, after = (pd.read_parquet(io.BytesIO(table)) for table in (old, new))
     if list(before) != list(after) or len(before) != len(after):
         return True
-    return any(column_differs(before[name], after[name]) for name in before)
-
-
-def column_differs(old: pd.Series, new: pd.Series) -> bool:
-    """Whether two columns differ: numbers by a thousandth of the largest, texts at all."""
-    if old.map(np.size).tolist() != new.map(np.size).tolist():
+    columns = [str(name) for name in before]
+    numeric = [name for name in columns if is_numeric(before[name]) and is_numeric(after[name])]
+    texts = [name for name in columns if name not in numeric]
+    if not before[texts].astype(str).equals(after[texts].astype(str)):
         return True
-    try:
-        before, after = (
-            np.hstack([np.ravel(value) for value in column] or [[]]).astype(float)
-            for column in (old, new)
-        )
-    except (TypeError, ValueError):
-        return old.map(str).tolist() != new.map(str).tolist()
+    cases = cases_of(before, texts)
+    measured = [name for name in numeric if name not in UNITS]
+    return any(column_differs(before[name], after[name], cases) for name in measured)
+
+
+def is_numeric(column: pd.Series) -> bool:
+    """Whether a column holds numbers, or lists of numbers."""
+    if not len(column) or not isinstance(column.iloc[0], np.ndarray):
+        return pd.api.types.is_numeric_dtype(column) and column.dtype != bool
+    return all(np.issubdtype(one.dtype, np.number) or not len(one) for one in column)
+
+
+def cases_of(table: pd.DataFrame, texts: Sequence[str]) -> np.ndarray:
+    """A number for each row of a table, the same for the rows of a case with other seeds."""
+    kinds = [name for name in texts if name not in UNITS]
+    units = [name for name in table if name in UNITS]
+    within = [*kinds, *units]
+    if not units:
+        return np.arange(len(table))
+    order = table.groupby(within, sort=False, dropna=False, observed=True).cumcount()
+    whole = table.assign(order=order).groupby([*kinds, "order"], dropna=False, observed=True)
+    return whole.ngroup().to_numpy()
+
+
+def column_differs(old: pd.Series, new: pd.Series, cases: np.ndarray) -> bool:
+    """Whether a number of a column, or of its lists, moved."""
+    n = old.map(np.size).to_numpy()
+    if not np.array_equal(n, new.map(np.size)):
+        return True
+    before, after = (
+        np.hstack([np.ravel(value) for value in column] or [[]]).astype(float)
+        for column in (old, new)
+    )
     known = np.isfinite(before) & np.isfinite(after)
     if not np.array_equal(before[~known], after[~known], equal_nan=True):
         return True
-    largest = np.abs([before[known], after[known]]).max(initial=0)
-    moved = np.abs(after[known] - before[known])
-    return bool((moved > max(RELATIVE * largest, FLOOR)).any())
+    case = np.repeat(cases, n)[known]
+    place = (np.arange(len(known)) - np.repeat(n.cumsum() - n, n))[known]
+    numbers = pd.DataFrame({"before": before[known], "after": after[known]})
+    found = numbers.groupby([case, place])
+    mean = found.mean()
+    spread = (found.max() - found.min()).max(axis=1)
+    size = mean.abs().max(axis=1).groupby(level=0).transform("max")
+    moved = (mean["after"] - mean["before"]).abs()
+    return bool((moved > np.maximum(spread, np.maximum(RELATIVE * size, FLOOR))).any())
 
 
 def main(
@@ -272,7 +479,8 @@ def main(
         console.print(table)
     console.print(f"figures: {len(drawn)} changed", *(figure.path for figure in drawn), sep="\n  ")
     if redrawn:
-        console.print(f"figures: {len(redrawn)} drawn anew from the same numbers")
+        said = "differ by no more than another machine makes them"
+        console.print(f"figures: {len(redrawn)} {said}")
     write_page(
         Path(__file__).with_name("compare.html"),
         page,

@@ -1,8 +1,8 @@
 """Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make
 deps`.
 
-A command may run several modules, one after another. A stage that has no dep of code yet gets them
-too. `deps` is a list of paths between brackets, first what is no code.
+A command may run several modules, one after another. A stage that has no dep of code yet gets its
+deps, too. `deps` is a list of paths between brackets; those that are no code come first.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What git says of a repository."""
+"""The answers of git about a repository."""
 
 import subprocess
 from pathlib import Path
@@ -15,5 +15,5 @@ def git(*arguments: str, at: Path = Path()) -> bytes:
 
 
 def said(*arguments: str) -> str:
-    """The output as a text, here."""
+    """The output as a text, of a command in this repository."""
     return git(*arguments).decode().strip()

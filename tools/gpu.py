@@ -1,17 +1,17 @@
-"""All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25 KEEP=kept`.
+"""Everything that waits for a GPU, in one command: `make gpu MINUTES=25 KEEP=kept`.
 
 It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py)
 and that of ViT-B/16, trains low_rank_sparse there and on the CPU, and then the paper's CIFAR-10 at
 init scale 1, each init scale with its null of permuted labels, then at .1, then at the others; then
-CIFAR-100, and the same images with twenty coarse labels. What the minutes do not suffice for is
-stopped, and goes on when the command is given again. After every init scale tables and figures are
+CIFAR-100, and the same images with twenty coarse labels. When the minutes are over, the work stops,
+and it goes on when the command is given again. After every init scale tables and figures are
 published, and `results.tar.gz` in the folder KEEP holds all that is to be kept. A call on another
 machine goes on from there and repeats no init scale that is finished; data, checkpoints and runs
 stay in FOLDER.
 
-How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init
-scales of the first data set are done within the minutes; EPOCHS chooses it by hand. No DVC is
-needed: with `python -m tools.gpu 25` python, torch and the packages that the checks name suffice.
+The number of epochs (at most the paper's 500) is chosen once, from the measured speed, so that all
+init scales of the first data set are done within the minutes; EPOCHS sets it by hand. DVC is not
+needed: for `python -m tools.gpu 25`, Python, torch and the packages that the checks name suffice.
 `--device cpu` rehearses on a CPU.
 """
 
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = (500, 300, 200, 150, 100, 70, 50, 30, 20, 10, 5, 3, 2, 1)
-# of the minutes that are left when the speed is known; the others start, compile and analyse
+# the share of the minutes left for training; in the rest, programs start, compile and analyse
 FOR_TRAINING = 0.6
 LONGEST_MEASUREMENT = 20  # seconds for each loop
-WARMUP_SHARE = 0.1  # at most, of the steps
+WARMUP_SHARE = 0.1  # of the steps, at most
 SNAPSHOTS = 20
-SEEDS_TOGETHER = 64  # of low_rank_sparse, which are trained as one
+SEEDS_TOGETHER = 64  # seeds of low_rank_sparse, which are trained as one
 CONTROLS = ROOT / "stages" / "vision" / "controls.tsv"
 CONFIGURATIONS = ROOT / "stages" / "low_rank_sparse" / "configurations.tsv"
 COARSE = "cifar100_coarse"  # CIFAR-100 with the labels of its twenty groups of classes
 ARCHIVE = "results.tar.gz"
 PART = 15 * 10**6  # bytes of a file in KEEP, at most
-# of an archive at most, so that it and the one that it replaces are never more than eight files
+# the most parts, so that an archive and the one that it replaces are at most eight files
 PARTS = 4
-RESULTS = re.compile(  # what an archive holds, and nothing that Python would run
+RESULTS = re.compile(  # the files of an archive: none that Python would run
     r"(speed|epochs|seconds|vit_b_16|one_layer)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
 )
-PACKAGES = (  # by the names under which they are imported and installed
+PACKAGES = (  # packages: the name of each in an import, and to be installed
     "torch",
     "numpy",
     "pandas",
@@ -78,8 +78,8 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """A data set with some of its init scales: what is published at a time; the last of them is
-    what is new.
+    """A data set with some of its init scales, which are published together; the last of them is
+    new.
     """
 
     dataset: str
@@ -87,8 +87,8 @@ class Step:
 
     @property
     def new(self) -> "Step":
-        """The last init scale alone; controls with an init scale of their own come with the
-        first.
+        """The step with the last init scale alone; controls with an init scale of their own come
+        with the first.
         """
         from lib.vision.variants import chosen_cases
 
@@ -102,22 +102,22 @@ class Step:
 
 
 class OutOfTimeError(Exception):
-    """The minutes are over."""
+    """The error that says that the minutes are over."""
 
 
 class Clock:
-    """The minutes that were given."""
+    """A clock that runs for the minutes that were given."""
 
     def __init__(self, minutes: float):
         self.end = time.monotonic() + 60 * minutes
 
     @property
     def left(self) -> float:
-        """Seconds, at least 0."""
+        """The seconds that are left, at least 0."""
         return max(0.0, self.end - time.monotonic())
 
     def stop(self) -> None:
-        """Have the minutes be over."""
+        """End the minutes now."""
         self.end = 0.0
 
 
@@ -131,8 +131,8 @@ def main(
     device: str = "cuda",
     keep: Path | None = None,
 ) -> None:
-    """Check, measure, train and publish within `minutes`; all lies in `folder`, and is found there
-    by the next call.
+    """Check, measure, train and publish within `minutes`; everything lies in `folder`, where the
+    next call finds it.
 
     `source` is a folder with the official files or archives of CIFAR; without it they are
     downloaded. `keep` is the folder for the archive of results, without it `folder`. A SIGTERM ends
@@ -168,7 +168,7 @@ def main(
 
 
 def check_packages() -> None:
-    """Raises `InputError` that names the packages which are missing."""
+    """Raise `InputError`, with the names of missing packages, where there are any."""
     missing = [name for name in PACKAGES if not there(name)]
     if missing:
         raise InputError(
@@ -186,7 +186,7 @@ def there(module: str) -> bool:
 
 
 def given(vision: Section, dataset: str, device: str, source: str) -> Section:
-    """The section of a data set in those of vision, for that device."""
+    """The section of a data set among those of vision, set to that device."""
     known = {
         name: value
         for name, value in vision.items()
@@ -206,15 +206,15 @@ def given(vision: Section, dataset: str, device: str, source: str) -> Section:
 
 
 def shared(vision: Section) -> Section:
-    """What the sections of vision say of all data sets."""
+    """The entries in the sections of vision that hold for all data sets."""
     from tools.publish import SHARED
 
     return {part: vision[part] for part in SHARED}
 
 
 def check_device(device: str) -> None:
-    """Say what the device is; raises `InputError` where torch has none, or where it computes
-    something else.
+    """Say what the device is; raise `InputError` where torch has none, or where it computes
+    wrongly.
     """
     import torch
 
@@ -224,7 +224,7 @@ def check_device(device: str) -> None:
     draw = torch.Generator().manual_seed(0)
     A, B = torch.randn(2, 256, 256, generator=draw).bfloat16()
     error = ((A.to(found) @ B.to(found)).float().cpu() - A.float() @ B.float()).abs().max().item()
-    if not error < 1:  # of entries near 16, with 8 bits
+    if not error < 1:  # the entries are near 16, with 8 bits
         raise InputError(
             f"{device}: wanted a product of matrices in bfloat16 right to 1, got an error of "
             f"{error:.3g}"
@@ -253,7 +253,7 @@ def driver() -> str:
 
 
 def steps(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[Step]:
-    """What is done one after another: of each data set the reference scale, then with each next
+    """The steps in their order: for each data set first the reference scale, then each further
     scale beside it.
     """
     for dataset, section in sections.items():
@@ -281,7 +281,7 @@ def shaped(section: Section, scales: list[float], epochs: int, n_images: int) ->
 
 
 def compared(losses: dict[str, "pd.DataFrame"]) -> dict[str, float]:
-    """How far the mean losses over seeds of two devices differ, and their standard deviations."""
+    """The difference of the mean losses over seeds of two devices, and the standard deviations."""
     by_step = {
         name: table.groupby(["configuration", "step"])["loss"] for name, table in losses.items()
     }
@@ -293,14 +293,14 @@ def compared(losses: dict[str, "pd.DataFrame"]) -> dict[str, float]:
 
 
 def affordable(seconds: float, trainings: int, n_images: int, images_per_second: float) -> int:
-    """The most epochs of `EPOCHS` that so many trainings can have in the seconds; at least one."""
+    """The most epochs, among `EPOCHS`, for which the seconds suffice; at least one."""
     possible = seconds * images_per_second / (trainings * n_images)
     return next((epochs for epochs in EPOCHS if epochs <= possible), EPOCHS[-1])
 
 
 def put(packed: bytes, keep: Path) -> None:
-    """Write an archive into a folder, in parts where it is large; the one before stays until the
-    new one is whole.
+    """Write an archive into a folder, in parts if it is large; the archive before it stays until
+    the new one is whole.
     """
     n_parts = -(-len(packed) // PART)
     if n_parts > PARTS:
@@ -338,8 +338,8 @@ def archive_in(keep: Path) -> bytes | None:
 
 
 def unpack(packed: bytes, folder: Path, keep: Path) -> None:
-    """Put what `keep` has published in place of that in a folder, and the other files where they
-    are not there.
+    """Replace what a folder has published by what `keep` has, and add the other files that the
+    folder lacks.
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -368,10 +368,10 @@ class Work:
         packed = archive_in(self.keep)
         if packed is not None:
             unpack(packed, folder, self.keep)
-        self.seconds: dict[str, float] = self._kept("seconds.json", {})  # of wall time, by data set
+        self.seconds: dict[str, float] = self._kept("seconds.json", {})  # wall time by data set
 
     def images(self, step: Step) -> int:
-        """Fetch and make the data set where it is not there; the number of its training images."""
+        """Fetch and make the data set if it is missing; return how many training images it has."""
         from lib.vision.datasets import dataset_file, read_dataset
 
         dataset = f"data/vision/{step.dataset}/images"
@@ -383,7 +383,7 @@ class Work:
         return read_dataset(dataset_file(self.folder / dataset)).n_train
 
     def speed(self, step: Step) -> dict[str, Any]:
-        """The measured rates, once for a machine."""
+        """The rates of this machine, measured once."""
         from benchmarks.gpu import machine
         from lib.training.devices import use_device
 
@@ -395,7 +395,7 @@ class Work:
         return found
 
     def vit_b_16(self, vision: Section, device: str) -> None:
-        """Measure images a second of ImageNet's model, on made images, where params have it."""
+        """Measure the images per second of ImageNet's model on made images, if params have it."""
         if "imagenet" not in vision or (self.folder / "vit_b_16.json").exists():
             return
         section = given(vision, "imagenet", device, "")
@@ -427,8 +427,8 @@ class Work:
         self._keep("one_layer.json", {"seconds": seconds, **compared(losses)})
 
     def epochs(self, wanted: int, section: Section, n_images: int, speed: dict[str, Any]) -> int:
-        """How many epochs: those that are wanted, those of the call before, or what the speed and
-        the time allow.
+        """The number of epochs: the number that is wanted, or that of the call before, or the
+        number that speed and time allow.
         """
         before = self._kept("epochs.json", 0)
         if wanted and before not in (0, wanted) and (self.folder / "published").exists():
@@ -448,8 +448,8 @@ class Work:
         return chosen
 
     def carry_out(self, step: Step) -> None:
-        """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the
-        clock ends it.
+        """Train, analyse, draw and publish, unless that is done; raises `OutOfTimeError` when the
+        time is over.
         """
         if self._is_published(step):
             return
@@ -498,20 +498,20 @@ class Work:
         put(packed.getvalue(), self.keep)
 
     def _without_cuts(self, cuts: list[str], published: Path) -> None:
-        """Tables without a row, for an init scale whose updates are not cut."""
+        """Write tables without a row, for an init scale whose updates are not cut."""
         from lib.files.tables import read_table, write_table
 
         for name in cuts:
             write_table(read_table(published / Path(name).name)[:0], self.folder / name)
 
     def _provenance(self, step: Step) -> dict[str, Any]:
-        """Where what is published of the data set comes from; empty where nothing is."""
+        """The provenance of what is published of the data set; empty if nothing is."""
         return self._kept(f"published/{step.dataset}/provenance.json", {})
 
     def _is_published(self, step: Step) -> bool:
-        """Whether all of it, or more init scales of the same, were published.
+        """Whether the step, or more init scales of the same data set, were published.
 
-        Raises `InputError` where the results are those of other params: they are not replaced.
+        Raises `InputError` where the published results have other params: they are not replaced.
         """
         from lib.files.tables import significant
 
@@ -552,8 +552,8 @@ class Work:
         self.pack()
 
     def _recorded(self, step: Step) -> Section:
-        """What is published of the params: not where this machine has the official files, which are
-        verified.
+        """The params that are published: all but the folder of the official files on this machine,
+        which are verified.
         """
         from tools.publish import with_shared
 
@@ -573,7 +573,7 @@ class Work:
         self._call(step.dataset, params, command)
 
     def _call(self, name: str, params: Section, command: list[str]) -> float:
-        """Run a module with these params; the seconds of wall time, which count for a name."""
+        """Run a module with these params; return the seconds of wall time, counted under a name."""
         (self.folder / "params.yaml").write_text(json.dumps(params, indent=1))
         environment = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
         environment["PYTHONPATH"] = os.pathsep.join(
@@ -587,7 +587,7 @@ class Work:
         ) as process:
             while process.poll() is None and self.clock.left:
                 time.sleep(0.05)
-            process.kill()  # where it has not ended
+            process.kill()  # if it has not ended
         seconds = time.monotonic() - begin
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self._keep("seconds.json", self.seconds)

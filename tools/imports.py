@@ -1,4 +1,4 @@
-"""What of the code that a file imports stands in dvc.yaml; the imports themselves: `closure`."""
+"""The names in dvc.yaml of the code that a file imports; `closure` finds the imports."""
 
 import ast
 from pathlib import Path
@@ -9,9 +9,9 @@ BY_NAME = {"import_module", "__import__", "run_module", "run_path", "exec", "eva
 
 
 def dep(file: str) -> str | None:
-    """What dvc.yaml names for a file of code: the file, or `lib/files` for all that is in it.
+    """The dep in dvc.yaml for a file of code: the file, or `lib/files` for a file of that folder.
 
-    None for what is in `lib/work`: it is machinery like DVC itself, and changes no byte of a
+    It is None for a file of `lib/work`, which is machinery like DVC itself and changes no byte of a
     result.
     """
     folder = Path(file).parent.as_posix()

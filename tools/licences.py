@@ -1,4 +1,4 @@
-"""Write which packages are installed beside this project, and under which licences: `python -m
+"""Write the packages that are installed beside this project, and their licences: `python -m
 tools.licences`.
 """
 

@@ -1,5 +1,6 @@
-"""The page of `dvc plots show` and `dvc plots diff`, with all scripts in it: it needs no network.
-Made at set-up.
+"""Make the page of `dvc plots show` and `dvc plots diff` with all scripts in it.
+
+Set-up runs this, so that the page needs no network.
 
 DVC's own page loads Vega, Vega-Lite and Vega-Embed from the network. vl-convert-python carries the
 same scripts; up to its version 1.7 they are those of Vega 5, for which DVC's templates are written.

@@ -1,6 +1,6 @@
-"""Keep the results of a long run under published/, with where they come from.
+"""Keep the results of a long run under published/, with their provenance.
 
-`make publish DATASET=cifar10 HOURS=2.5 COMMAND="dvc repro"`: run where the data set's stages have
+`make publish DATASET=cifar10 HOURS=2.5 COMMAND="dvc repro"` is run where the data set's stages have
 run, after a commit of the code that they ran with. Claims and report read published/ and never make
 it: nobody reruns days of training to see its numbers.
 """
@@ -28,7 +28,7 @@ SHARED = ["cut", "evaluate", "plot"]
 
 
 def main(dataset: str, command: str, hours: float) -> None:
-    """Copy what git keeps of a vision data set's results, and write how they came about beside it.
+    """Copy what git keeps of a vision data set's results, and write beside it how they were made.
 
     `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of
     a commit.
@@ -47,7 +47,7 @@ def main(dataset: str, command: str, hours: float) -> None:
         )
     file_name(dataset)
     section = with_shared(sections[dataset], sections)
-    # Where this machine has the files says nothing: they are verified.
+    # The place of the files on this machine says nothing: they are verified.
     section["data"].pop("source_folder", None)
     images = read_dataset(dataset_file(Path("data") / "vision" / dataset / "images"))
     note = provenance(section, images.n_train) | {"command": command, "wall_hours": hours}
@@ -55,7 +55,7 @@ def main(dataset: str, command: str, hours: float) -> None:
 
 
 def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
-    """The section of a data set with what all data sets share."""
+    """The section of a data set, together with the entries that all data sets share."""
     return section | {part: vision[part] | section.get(part, {}) for part in SHARED}
 
 
@@ -71,7 +71,7 @@ def keep(dataset: str, note: dict[str, Any], root: Path = Path()) -> None:
 
 
 def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
-    """Device, versions, commit, what was trained for how many epochs."""
+    """The device, the versions, the commit, and what was trained for how many epochs."""
     train = section["train"]
     first = train.get("first_seed", 0)
     device = f"CPU, {platform.machine()}"
@@ -96,9 +96,9 @@ def write_provenance(
     seeds: Sequence[int] = (),
     packages: Sequence[str] = PACKAGES,
 ) -> None:
-    """Write where the results in a folder come from: a program that began then, on this CPU.
+    """Write the provenance of results in a folder that a program on this CPU has made.
 
-    `begun` is what `time.monotonic()` said there.
+    `begun` is the value of `time.monotonic()` when the program began.
     """
     note = {
         "device": f"CPU, {platform.machine()}",
@@ -118,7 +118,7 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of this code, marked where results may be of another; `unknown` without git."""
+    """The commit of this code, marked where results may differ from it; `unknown` without git."""
     try:
         changed = said("status", "--porcelain", "--", *DETERMINES)
         return said("rev-parse", "HEAD") + (", changed" if changed else "")

@@ -1,9 +1,9 @@
 """Take the measures of a published run anew from its tables in git: `python -m tools.remeasure
 cifar10_short`.
 
-For when a measure is added or changed: no training is needed. The tables that are computed from
-others, the measures and their summary are written; nothing else is touched. Figures are drawn by
-the stage that draws them: `python -m stages.vision.plot vision.plot published/NAME/tables
+Use it when a measure is added or changed: no training is needed. It writes the tables that are
+computed from other tables, the measures and their summary, and touches nothing else. The stage
+draws the figures: `python -m stages.vision.plot vision.plot published/NAME/tables
 published/NAME/figures`.
 """
 

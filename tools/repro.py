@@ -12,22 +12,27 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 import yaml
 
 from lib.files.files import atomic
+from lib.files.inputs import without_json_digest
 from lib.files.tables import read_json
 from lib.pages.claims import turned
 from lib.work.command import run
 from lib.work.compute import available_cores
+from lib.work.machines import PACKAGES
 from tools import scratch, unlock
 
 TIMES = Path(".dvc/tmp/stage_times.json")  # of every stage, when it ran last here
+COMPUTED_WITH = Path(".dvc/tmp/computed_with.json")  # the packages of the last run here
+PIN = re.compile(r"^([A-Za-z][^=\s]*)==(\S+)", re.MULTILINE)
 BEGINS = re.compile(r"Running stage '(.+)':$")
 SKIPS = re.compile(r"Stage '(.+)' (?:didn't change|is cached)")
 SHOWN_ON_FAILURE = 60  # lines
@@ -110,6 +115,8 @@ class Progress:
 
 def main() -> None:
     unlock.main()
+    with_packages = versions()
+    print(*upgraded(with_packages), sep="\n", end="", flush=True)
     progress = Progress(names_of_stages(), times())
     said: deque[str] = deque(maxlen=SHOWN_ON_FAILURE)
     with subprocess.Popen(
@@ -133,8 +140,15 @@ def main() -> None:
         part.write_text(json.dumps({name: asdict(took) for name, took in progress.took.items()}))
     if dvc.returncode:
         print(*said, sep="", end="")
+        if not Path(sys.executable).exists():
+            sys.exit(
+                f"error: wanted the Python that began this, {sys.executable}, got none: it "
+                "was removed while this ran, and the next `make repro` sets it up again"
+            )
         sys.exit(dvc.returncode)
-    scratch.main()
+    with atomic(COMPUTED_WITH) as part:
+        part.write_text(json.dumps(with_packages))
+    scratch.after_a_run()
     print(
         f"{len(progress.seen)} stages are up to date; {progress.n_run} of them ran.",
         *closing(),
@@ -152,6 +166,41 @@ def names_of_stages() -> list[str]:
         return []
 
 
+def versions() -> dict[str, str]:
+    """The versions of the packages here that compute."""
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def upgraded(here: Mapping[str, str]) -> Iterator[str]:
+    """A line where packages that compute are others than in the last run here; in the first, than
+    those of requirements.txt, of which the results in git are.
+
+    DVC knows nothing of packages, and keeps what it has.
+    """
+    try:
+        before = json.loads(COMPUTED_WITH.read_text(encoding="utf-8"))
+        others = {name: before.get(name) for name in here if before.get(name) != here[name]}
+    except (OSError, ValueError, AttributeError):
+        pinned = dict(PIN.findall(text_of("requirements.txt")))
+        others = {name: pinned[name] for name in here if pinned.get(name, here[name]) != here[name]}
+    if others:
+        said = ", ".join(f"{name} {old or 'none'} → {here[name]}" for name, old in others.items())
+        yield (
+            f"packages that compute are others than before: {said}; what DVC has stays: "
+            "`dvc repro --force` computes all again\n"
+        )
+
+
+def text_of(file: str) -> str:
+    """What a file says; nothing where it is not there."""
+    path = Path(file)
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
 def times() -> dict[str, Took]:
     """What every stage took when it ran last here; nothing where that is not known."""
     try:
@@ -166,11 +215,14 @@ def closing() -> Iterator[str]:
     found = subprocess.run(
         ["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False
     )
+    for file in sorted(Path("metrics").rglob("measures.json")):
+        read_json(file)  # which refuses one that was altered
     claims = read_json(Path("metrics/claims.json"))
     items = read_json(Path("metrics/items.json")).values()
     answers = Counter(item["answer"] for item in items)
     yield f"{len(items)} items: " + ", ".join(f"{n} {word}" for word, n in answers.items())
-    yield from turned(claims, json.loads(found.stdout or "{}"))
+    committed = without_json_digest(json.loads(found.stdout or "{}"), "the last commit's claims")
+    yield from turned(claims, committed)
     yield (
         "Open report.html (or: make report); answers are in metrics/items.json, figures in plots/."
     )

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -92,7 +91,7 @@ def main(site: Path = ROOT / "site") -> None:
 
 
 def listed(pages: Any) -> list[str]:
-    """Every page that is named."""
+    """Every page that the navigation names."""
     if isinstance(pages, str):
         return [pages]
     return [
@@ -103,7 +102,7 @@ def listed(pages: Any) -> list[str]:
 
 
 def copied(path: Path, pages: Path) -> None:
-    """Copy a page to its place, and the files to which it links, but for other pages."""
+    """Copy a page to its place, and the files to which it links, except for other pages."""
     target = pages / path.relative_to(ROOT)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, target)
@@ -116,7 +115,7 @@ def copied(path: Path, pages: Path) -> None:
 
 
 def on_page_content(content: str, **_: object) -> str:
-    """A hook of MkDocs: the page with every formula as MathML."""
+    """Return the page with every formula as MathML; this is a hook of MkDocs."""
     from latex2mathml.converter import convert  # pyright: ignore[reportMissingImports]
 
     def drawn(formula: re.Match[str]) -> str:
@@ -127,15 +126,5 @@ def on_page_content(content: str, **_: object) -> str:
     return MATHS.sub(drawn, content)
 
 
-def packages(extra: str = "docs") -> list[str]:
-    """What an extra needs beside the lock; what the site needs is the extra `docs`."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ][extra]
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--packages"]:
-        print(*packages(*sys.argv[2:]))
-    else:
-        main(*map(Path, sys.argv[1:]))
+    main(*map(Path, sys.argv[1:]))

@@ -1,11 +1,11 @@
-"""A measure of the experiments over a param, as a table and as a figure.
+"""A metric of experiments against a param, as a table and as a figure.
 
-`make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy`: the
+`make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy` shows the
 accuracy by that rate.
 
-An experiment is left out where its value is that of the commit that it began from, as it is of
-another sweep. One that has other params of its own is left out where no second value of the param
-was tried with these.
+An experiment is left out if its value is that of the commit that it began from, as it then belongs
+to another sweep. An experiment with other params of its own is left out if no second value of the
+param was tried with these.
 """
 
 import json
@@ -35,11 +35,11 @@ class Point:
     mean: float
     low: float
     high: float
-    besides: str  # the other params that are not as in its commit
+    besides: str  # the other params that differ from its commit
 
 
 def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> Iterator[Point]:
-    """What `dvc exp show --json` says of every commit and its experiments."""
+    """The points in what `dvc exp show --json` says of every commit and its experiments."""
     for commit in shown:
         if commit["rev"] == "workspace":
             continue
@@ -67,7 +67,7 @@ def params_of(state: dict[str, Any]) -> Any:
 
 
 def one_sweep(found: list[Point]) -> list[Point]:
-    """The points that are compared: others of their params are those of a second value too."""
+    """The points to be compared: each has all other params in common with another value's point."""
     tried: dict[str, set[str]] = {}
     for point in found:
         tried.setdefault(point.besides, set()).add(str(point.value))
@@ -75,7 +75,7 @@ def one_sweep(found: list[Point]) -> list[Point]:
 
 
 def metric_of(rev: str, file: str, metric: str) -> tuple[float, float, float] | None:
-    """The mean in a commit, with mean ± sd, or the least and the largest."""
+    """The mean in a commit, with mean ± sd, or with the least and the largest value."""
     shown = subprocess.run(
         ["git", "show", f"{rev}:{file}"], capture_output=True, text=True, check=False
     )
@@ -100,8 +100,8 @@ def found(tree: Any, keys: list[str]) -> Any:
 
 
 def drawn(rows: list[Point], param: str, metric: str) -> Figure:
-    """Mean and spread against the param: on an axis where it is a number, else one place per
-    value.
+    """Draw mean and spread against the param: on an axis if it is a number, or else with a place
+    for each value.
     """
     plain = all(
         isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows

@@ -1,9 +1,9 @@
 """Set aside what a killed DVC left half written, so that the next one can begin: the first step of
 `make repro`.
 
-DVC writes `.dvc/tmp/rwlock` and `dvc.lock` in place. Killed meanwhile, it leaves a part, and every
-later command fails. DVC makes both anew; what a stage had made already comes back from its run
-cache.
+DVC writes `.dvc/tmp/rwlock` and `dvc.lock` in place. If it is killed meanwhile, it leaves a part of
+a file, and every later command fails. DVC makes both files anew; outputs that a stage had made
+already come back from its run cache.
 """
 
 import json
@@ -21,12 +21,12 @@ from lib.work.command import run
 
 
 def check_rwlock(file: IO[str]) -> None:
-    """Who reads and who writes which path."""
+    """Check the form of the lock file: who reads and who writes which path."""
     Schema({str: dict})(json.load(file))
 
 
 def check_dvc_lock(file: IO[str]) -> None:
-    """What every stage was when it ran."""
+    """Check the form of `dvc.lock`: what every stage was when it ran."""
     COMPILED_LOCKFILE_SCHEMA(yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
@@ -74,9 +74,7 @@ def running(project: Path) -> list[int]:
 
 
 def command(project: str = ".") -> None:
-    """Set aside the two files of a project where they are not whole; what else lies there is not
-    read.
-    """
+    """Set aside the two files of a project if they are not whole; nothing else is read."""
     main(Path(project))
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: atomic writes, digests, names that stay in their folder, the
+"""Files that are whole or absent: atomic writes, digests, names that stay in their folder, and the
 error for bad input.
 """
 
@@ -33,7 +33,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files by name into a folder, each whole or not at all."""
+    """Write files by name into a folder; each is written whole or not at all."""
     for name, content in contents.items():
         with atomic(folder / name) as part:
             part.write_bytes(content)
@@ -48,7 +48,7 @@ def sha256(data: bytes | Path) -> str:
 
 
 def file_name(text: str) -> str:
-    """The text, where it can name a file and lead nowhere else; raises `InputError` where not."""
+    """The text itself, if it can name a file and leads nowhere else; raises `InputError` if not."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,=+-]{0,99}", text):
         wanted = (
             "wanted a name of at most 100 letters, digits and _ . , = + -, the first a "
@@ -62,9 +62,10 @@ def clear(folder: Path, *patterns: str) -> None:
     """Remove what an earlier command left in a folder; every file in it must fit one of the
     patterns.
 
-    A pattern such as `*/steps.parquet` counts from the folder, a part for each level. Files that a
-    killed writer left (`atomic`) fit as what they were to become. Raises `InputError`, and removes
-    nothing, where the folder holds anything else or is itself a link to another place.
+    A pattern such as `*/steps.parquet` starts at the folder and has a part for each level. A file
+    that a killed writer left (`atomic`) fits if the file that it was to become would fit. Raises
+    `InputError`, and removes nothing, where the folder holds anything else or is itself a link to
+    another place.
     """
     if folder.is_symlink() or folder.is_file():
         got = f"a link to {folder.resolve()}" if folder.is_symlink() else "a file"

@@ -1,9 +1,9 @@
-"""What a program reads is whole: data sets carry digests, and headers say sizes before anything is
-unpacked.
+"""Checks that what a program reads is whole: data sets carry digests, and headers say sizes before
+anything is unpacked.
 
 A data set in one safetensors file has the digest of its content under the key `sha256` of its own
-metadata; a folder of other files has `SHA256SUMS`, as runs have. This needs the standard library
-alone.
+metadata; a JSON file that stages exchange has it under a key of its own (`JSON_DIGEST`); a folder
+of other files has `SHA256SUMS`, as runs have. This module needs the standard library alone.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ Read = TypeVar("Read")
 SUMS = "SHA256SUMS"
 MOST_HEADER = 100_000_000  # bytes, as safetensors itself has it
 MOST_JSON = 1 << 28
+JSON_DIGEST = "sha256_of_the_rest"
 NAMED = {
     4: "F4",
     6: "F6_E2M3 F6_E3M2",
@@ -35,33 +36,66 @@ BITS = {name: bits for bits, names in NAMED.items() for name in names.split()}
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor is, and what it is."""
+    """The file, the shape and the type of a tensor."""
 
     file: Path
     shape: tuple[int, ...]
     dtype: str
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON; raises `InputError` where the file is missing, broken, too large or too deep."""
+def read_json(path: Path, *, digest: bool = False) -> Any:
+    """Read JSON; raises `InputError` where the file is missing, broken, too large or too deep.
+
+    An object that carries the digest of its content must fit it, and comes without it. With
+    `digest` it must carry one.
+    """
     try:
         size = path.stat().st_size
         if size > MOST_JSON:
             raise InputError(f"{path}: wanted a JSON file of at most {MOST_JSON} bytes, got {size}")
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: wanted a JSON file, got: {error}") from error
+    if digest and isinstance(found, dict) and JSON_DIGEST not in found:
+        raise InputError(f"{path}: wanted the digest of its content, {JSON_DIGEST!r}, got none")
+    return without_json_digest(found, str(path))
+
+
+def with_json_digest(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with the digest of its content as its last key."""
+    return {**content, JSON_DIGEST: _json_digest(content)}
+
+
+def without_json_digest(found: Any, where: str) -> Any:
+    """What JSON holds beside its digest; raises `InputError` where it does not fit that.
+
+    The digest is of the values and of their order, however the text is laid out.
+    """
+    if not isinstance(found, dict) or JSON_DIGEST not in found:
+        return found
+    content = {key: value for key, value in found.items() if key != JSON_DIGEST}
+    wanted, got = found[JSON_DIGEST], _json_digest(content)
+    if wanted != got:
+        raise InputError(
+            f"{where}: wanted the content of its digest, {wanted!s:.12}, got another, {got:.12}: "
+            "the file was altered"
+        )
+    return content
+
+
+def _json_digest(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content).encode())
 
 
 def read_header(
     file: Path, what: str = "a safetensors file", names: Collection[str] = ()
 ) -> dict[str, Entry]:
-    """The tensors of a safetensors file, by its header alone, whose sizes are those of the file.
+    """The tensors of a safetensors file, as its header alone lists them.
 
-    Raises `InputError` where it is no such file, or a part of one, or has no tensors of the `names`
-    that make it what is wanted.
+    Raises `InputError` where it is no such file, or a part of one, or lacks a tensor of the
+    `names` that make it what is wanted.
     """
     entries, _, _ = _opened(file, what)
     if not set(names) <= set(entries):
@@ -72,7 +106,9 @@ def read_header(
 
 
 def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
-    """What a reader makes of a file; raises `InputError`, with what it holds, where it cannot."""
+    """The result of a reader for a file; where it fails, raises `InputError` with what the file
+    holds.
+    """
     try:
         return reader(file)
     except (
@@ -100,7 +136,7 @@ def header_of(data: bytes) -> tuple[dict[str, Any], int]:
 
 
 def with_digest(data: bytes) -> bytes:
-    """A safetensors file, as bytes, with the digest of its content in its metadata; it had none."""
+    """A safetensors file without metadata, as bytes, with the digest of its content added."""
     header, start = header_of(data)
     content = data[start:]
     metadata = {"sha256": _digest(header, content)}
@@ -117,7 +153,7 @@ def write_sums(folder: Path) -> None:
 
 
 def read_sums(folder: Path, what: str = "a data set") -> dict[str, str]:
-    """The digests of a folder's files by name; raises `InputError` where any is missing."""
+    """The digests of a folder's files by name; raises `InputError` where a file is missing."""
     try:
         lines = (folder / SUMS).read_bytes().decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -137,10 +173,11 @@ def read_sums(folder: Path, what: str = "a data set") -> dict[str, str]:
 
 
 def verify(path: Path) -> None:
-    """Raise `InputError`, with its name, where a data set does not fit its digest.
+    """Raise `InputError`, with the file's name, where a data set does not fit its digest.
 
-    A path is a file or a folder; runs, which are verified as they are read, and what has no digest,
-    are passed over, but for a safetensors file that is no part of a checkpoint: that has one.
+    A path is a file or a folder. Runs are passed over, as they are verified when they are read. So
+    are files without a digest, except that a safetensors file must have one unless it is a part of
+    a checkpoint.
     """
     if path.is_file():
         if path.suffix == ".safetensors":
@@ -218,12 +255,12 @@ def _opened(
 
 
 def _span(name: str, one: Any) -> tuple[int, int]:
-    """Where a tensor's bytes are; they are as many as its shape and type want."""
+    """The first byte of a tensor and the one behind its last, checked against shape and type."""
     shape = one["shape"]
     first, last = one["data_offsets"]
     if not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
         raise ValueError(f"{name}: sizes and places that are no whole numbers")
-    bits = BITS.get(one["dtype"])  # of another type the file alone says how long it is
+    bits = BITS.get(one["dtype"])  # for an unknown type the file alone says how long the tensor is
     if bits and 8 * (last - first) != bits * prod(shape):
         raise ValueError(f"{name}: {last - first} bytes for {shape} of {one['dtype']}")
     return first, last

@@ -9,9 +9,10 @@ from lib.files.files import InputError
 
 
 def available_memory() -> int:
-    """The bytes of memory that are free or can be freed, or else what the machine has.
+    """The bytes of memory that are free or can be freed, or all that there are if that is unknown.
 
-    The variable MAX_MEMORY, a number of gigabytes, and the limit of a container bound it.
+    They are bounded by the variable MAX_MEMORY, a number of gigabytes, and by the limit of a
+    container.
     """
     bounds = []
     given = os.environ.get("MAX_MEMORY")
@@ -43,7 +44,7 @@ def check_memory(what: str, n_bytes: float) -> None:
 
 
 def check_disk(folder: Path, n_bytes: float, what: str) -> None:
-    """Raise `InputError` where the disk of a folder has less room; it need not be there yet."""
+    """Raise `InputError` where the disk of a folder, which need not exist yet, has less room."""
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
     if n_bytes > free:
@@ -54,7 +55,7 @@ def check_disk(folder: Path, n_bytes: float, what: str) -> None:
 
 
 def _limits() -> list[int]:
-    """The room that a limit of this process's address space leaves, and one of its container."""
+    """The bytes that the limits of this process's address space and of its container leave."""
     found = []
     try:
         import resource

@@ -46,7 +46,7 @@ MOST_SHIFT = 100_000_000  # of seeds
 class Interval:
     """A range of numbers as it is written in mathematics: `"(0, 1]"`, `"[1, 1e6]"`, `"(0, inf)"`.
 
-    Raises `ValueError` for what is no range, or an empty one.
+    Raises `ValueError` for a text that is no range, and for an empty range.
     """
 
     text: str
@@ -84,8 +84,8 @@ class Interval:
 Fraction = Annotated[float, Interval("[0, 1]")]
 Positive = Annotated[float, Interval("(0, 1e9]")]
 Count = Annotated[int, Interval("[1, 1e9]")]
-# Of one training, which is serial: a step takes 0.1 to 10 ms, and a million of them two minutes to
-# three hours. More is a slip; and what is kept of a step (a loss, a row) stays small beside it.
+# The steps of one training, which is serial: a step takes 0.1 to 10 ms, and a million of them two
+# minutes to three hours. A larger number is a slip; what is kept of a step is small beside it.
 Steps = Annotated[int, Interval("[1, 1e6]")]
 Seed = Annotated[int, Interval("[0, 4294967295]")]
 Name = Annotated[str, AfterValidator(file_name)]
@@ -93,14 +93,14 @@ Name = Annotated[str, AfterValidator(file_name)]
 
 @dataclass(frozen=True, kw_only=True)
 class Seeds:
-    """Consecutive seeds: how many, and the first."""
+    """Consecutive seeds, given by their number and the first of them."""
 
     n_seeds: Annotated[int, Interval("[1, 100000]")]
     first_seed: Annotated[int, Interval("[0, 4e9]")] = 0
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds themselves."""
+        """The seeds, in order."""
         return tuple(range(self.first_seed, self.first_seed + self.n_seeds))
 
 
@@ -143,7 +143,7 @@ def read_params(
 
 
 def seeds_from(whole: Any, file: Path) -> int:
-    """By how much all seeds of a params file are shifted; 0 where it does not say."""
+    """The number by which all seeds of a params file are shifted; 0 where the file has none."""
     value = whole.get("seeds_from", 0) if isinstance(whole, dict) else 0
     if type(value) is not int or not 0 <= value <= MOST_SHIFT:
         wanted = f"wanted a whole number in [0, {MOST_SHIFT:g}]"
@@ -154,7 +154,7 @@ def seeds_from(whole: Any, file: Path) -> int:
 def shifted(value: Any, schema: Any, by: int) -> Any:
     """The values of a section in which every seed is larger by a number.
 
-    Seeds are `first_seed`, also where it is left out, and what the schema calls a `Seed`.
+    A seed is `first_seed`, also where it is left out, or what the schema calls a `Seed`.
     """
     if not by or not isinstance(value, dict) or not is_dataclass(schema):
         return value
@@ -192,13 +192,13 @@ def read_cases(
     """Read a table of cases, tab-separated, with a line of column names and one line per case, into
     a schema per line.
 
-    A cell is written as a value of params.yaml; an empty one leaves its key out; a line that begins
-    with # is a comment. What a line leaves out is taken from the `shared` values, those of a
-    section of params.yaml, where the schema knows them: `-S` varies them. Where several stages read
-    the table, each its part, `columns` are all that it may have, and those that the schema lacks
-    are left out. Raises `InputError` for what does not fit, also for another column, and where two
-    cases have the same `name`; the message names the file, line and column, what was wanted and
-    what was got.
+    A cell is written as a value of params.yaml; an empty cell leaves its key out; a line that
+    begins with # is a comment. What a line leaves out is taken from the `shared` values of a
+    section of params.yaml, where the schema knows them: `-S` varies these. Where several stages
+    read a part of the table each, `columns` are all columns that it may have, and those that the
+    schema lacks are left out. Raises `InputError` for what does not fit, for another column, and
+    where two cases have the same `name`; the message names the file, line and column, what was
+    wanted and what was got.
     """
     try:
         text = noted(str(file), partial(_text, file))
@@ -263,7 +263,7 @@ def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") ->
 
 
 def _known(value: Any, schema: Any) -> Any:
-    """The keys of a section that a schema has."""
+    """The entries of a section whose keys a schema has."""
     if not isinstance(value, dict):
         return value
     names = [field.name for field in fields(schema)]
@@ -300,7 +300,7 @@ def _check_depth(text: str) -> None:
 
 
 def _values(value: Any) -> Iterator[bool]:
-    """One for each value in a value."""
+    """Yield something for each value within a value, to count them."""
     yield True
     inside = value.values() if isinstance(value, dict) else value
     for item in inside if isinstance(value, dict | list) else ():
@@ -317,7 +317,7 @@ def _cell(text: str, where: str) -> Any:
 def _not_plain(
     value: Any, place: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What no schema can hold: keys that are no texts, dates, a value twice in a list."""
+    """The parts that no schema can hold: keys that are no texts, dates, a value twice in a list."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -347,13 +347,13 @@ _WANTED = {
 
 
 def _rank(error: ErrorDetails) -> int:
-    """Unknown keys are said first, and relations between the keys of a section last."""
+    """The rank of an error: unknown keys come first, relations between a section's keys last."""
     relation = error["type"] == "value_error" and isinstance(error["input"], dict)
     return 0 if error["type"] == "unexpected_keyword_argument" else 1 + relation
 
 
 def _in_words(error: ErrorDetails, schema: Any, separator: str) -> str:
-    """What pydantic found: where, what was wanted, what was got."""
+    """An error of pydantic in our words: where, what was wanted, what was got."""
     place = error["loc"][1:]
     got = error["input"]
     kind = error["type"]
@@ -375,7 +375,7 @@ def _in_words(error: ErrorDetails, schema: Any, separator: str) -> str:
 
 
 def _keys(schema: Any, place: Sequence[str | int]) -> list[str]:
-    """The keys of the section at that place of a schema."""
+    """The keys of the section that stands at a place of a schema."""
     for step in place:
         schema = (
             get_type_hints(schema)[str(step)]

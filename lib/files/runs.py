@@ -3,12 +3,10 @@
 A run is a folder with
 
 - `steps.parquet`: a row for each saved step (and seed), with `snapshot` (the number of the file),
-  `step` or `time`,
-  and what was measured there (loss, accuracy, ...);
-- `snapshot-0000.safetensors`, ...: the weights at each saved step, snapshot 0 being the initial
-  state. Matrices are
-  stored per head in the papers' row convention (`x W_Q`), with the axes `seed, layer, head, row,
-  col` as far as they exist. One metadata key, `run`, holds the `Layout` as sorted JSON;
+  `step` or `time`, and what was measured there (loss, accuracy, ...);
+- `snapshot-0000.safetensors`, ...: the weights at each saved step; snapshot 0 is the initial state.
+  Matrices are stored per head in the papers' row convention (`x W_Q`), with the axes `seed, layer,
+  head, row, col` as far as they exist. One metadata key, `run`, holds the `Layout` as sorted JSON;
 - `SHA256SUMS`: the digest of every other file, as `sha256sum --check` reads it.
 """
 
@@ -27,18 +25,20 @@ from lib.files.tables import read_table, write_table
 
 FORMAT = "transformer dynamics run 1"
 AXES = ("seed", "layer", "head", "row", "col")
-Weights = Mapping[str, Any]  # torch's tensors by name; only who reads or writes them loads torch
+Weights = Mapping[
+    str, Any
+]  # torch's tensors by name; torch is loaded only where they are read or written
 FILES = ("snapshot-*.safetensors", "steps.parquet", "SHA256SUMS")  # all that a run holds
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the tensors of a run are.
+    """The meaning of the tensors of a run.
 
     `matrices` maps each matrix to its axes; `products` maps a product such as `W_KQ` to its factors
     (`W_K`, `W_Q`), meaning W_K W_Qᵀ; `gauge` names the matrices of which a part is free, e.g.
-    `{"W": "column shift"}`; `cell` holds what tells this run from its neighbours (init scale,
-    optimiser, ...); `seeds` are those of the seed axis.
+    `{"W": "column shift"}`; `cell` holds what distinguishes this run from its neighbours (init
+    scale, optimiser, ...); `seeds` are those of the seed axis.
     """
 
     family: str
@@ -66,7 +66,7 @@ class Layout:
 
 
 class RunWriter:
-    """Writes the snapshots of one run in order; see `write_run`."""
+    """A writer of the snapshots of one run, in order; see `write_run`."""
 
     def __init__(self, folder: Path, layout: Layout):
         self.folder = folder
@@ -104,8 +104,8 @@ class RunWriter:
 
 
 def clear_runs(folder: Path) -> None:
-    """Remove the runs of a folder of runs; raises `InputError`, and removes nothing, where it holds
-    anything else.
+    """Remove the runs of a folder of runs; where it holds anything else, remove nothing and raise
+    `InputError`.
     """
     clear(folder, *(f"*/{name}" for name in FILES))
 
@@ -113,10 +113,10 @@ def clear_runs(folder: Path) -> None:
 @contextmanager
 def write_run(runs: Path, name: str, layout: Layout) -> Iterator[RunWriter]:
     """Write a run into the folder of that name in a folder of runs; it is complete when the block
-    ends well.
+    ends without an error.
 
-    A run of that name is replaced. Raises `InputError` where the name is none that stays in the
-    folder (`..`, an absolute path), and where its place, or the folder of runs, is a link or holds
+    A run of that name is replaced. Raises `InputError` where the name leads out of the folder
+    (`..`, an absolute path), and where its place, or the folder of runs, is a link or holds
     anything but runs.
     """
     folder = runs / file_name(name)
@@ -130,7 +130,7 @@ def write_run(runs: Path, name: str, layout: Layout) -> Iterator[RunWriter]:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was opened; snapshots are read, and verified, one at a time."""
+    """An open run; its snapshots are read, and verified, one at a time."""
 
     folder: Path
     layout: Layout
@@ -160,8 +160,8 @@ class Run:
 
 
 def open_run(folder: Path, family: str | None = None) -> Run:
-    """Open a run folder; raises `InputError` where it is missing, incomplete, altered, foreign or
-    of another family.
+    """Open the folder of a run; raises `InputError` where it is missing, incomplete, altered, no
+    run, or a run of another family.
     """
     digests = read_sums(folder, "a run")
     for name in sorted(
@@ -189,8 +189,8 @@ def open_run(folder: Path, family: str | None = None) -> Run:
 
 
 def open_runs(folder: Path, family: str | None = None) -> list[Run]:
-    """Open every run in a folder of runs, by name; raises `InputError` where none is, or one of
-    another family.
+    """Open every run in a folder of runs, in the order of their names; raises `InputError` where
+    there is none, or one of another family.
     """
     names = (
         sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []

@@ -1,7 +1,7 @@
-"""The sources by which a module computes; and whether they, or what was read, have changed since.
+"""The sources by which a module computes, and whether they, or what was read, have changed since.
 
-`stages/__init__.py` imports this before other code of a stage: every source counts as it was then.
-What is imported after that, and is found as it was then, is what was loaded.
+`stages/__init__.py` imports this module before other code of a stage, and every source counts as it
+was at that moment: a source that is found unchanged later is the source that was loaded.
 """
 
 import ast
@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("lib", "published", "stages", "tools")
-MACHINERY = "lib/work"  # like DVC itself: who computes and who keeps changes no byte of a result
+MACHINERY = "lib/work"  # like DVC itself: it changes no byte of a result
 
 begun: dict[str, str] = {}  # the digest of every source as the program began, by its path
 _noted: list[tuple[str, str, Callable[[], Any]]] = []  # what was read: name, digest, how to read it
@@ -40,7 +40,7 @@ def imported(file: str, root: Path) -> set[str]:
 
 @cache
 def _names(file: str, source: str) -> list[str]:
-    """The dotted names of all that may be modules among what a file imports."""
+    """The dotted names of everything that a file imports and that may be a module."""
     package = () if Path(file).is_absolute() else Path(file).parent.parts
     names = [".".join([*package, "_"])]  # the file's own packages
     for node in ast.walk(ast.parse(source, file)):
@@ -68,13 +68,13 @@ def closure(file: str, root: Path) -> dict[str, str]:
 def code_of(function: Callable[..., Any]) -> dict[str, str]:
     """The sources by which a function computes, with their digests as this program began.
 
-    They are its module and all that is imported with it or later, but for the machinery.
+    They are its module and all that this imports, directly or not, except for the machinery.
     """
     file = getattr(sys.modules[function.__module__], "__file__", None)
     return _code(Path(file)) if file else {}
 
 
-@cache  # it is what was loaded, also where the file has changed since
+@cache  # the code that was loaded, even where the file has changed since
 def _code(file: Path) -> dict[str, str]:
     name = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else str(file)
     code = [one for one in closure(name, ROOT) if Path(one).parent.as_posix() != MACHINERY]
@@ -82,12 +82,12 @@ def _code(file: Path) -> dict[str, str]:
 
 
 def changed(code: Mapping[str, str]) -> list[str]:
-    """The sources that have another digest now."""
+    """The names of the sources that have another digest now."""
     return [name for name, digest in code.items() if digest_of(ROOT / name) != digest]
 
 
 def noted(name: str, read: Callable[[], Any]) -> Any:
-    """What `read()` gives; `read_otherwise` says this name where it gives something else later."""
+    """The value of `read()`; where it gives another value later, `read_otherwise` has this name."""
     value = read()
     _noted.append((name, _of_value(value), read))
     return value

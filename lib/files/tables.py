@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from lib.files.files import InputError, atomic
 from lib.files.inputs import read_json as read_json
+from lib.files.inputs import with_json_digest
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -29,8 +30,8 @@ def read_table(
 ) -> pd.DataFrame:
     """Read these columns of a Parquet table, or all, verifying the checksum of every page.
 
-    With `and_others` the columns are those that must be there, and all are read. Raises
-    `InputError` where the file is missing, truncated, altered, or lacks a column.
+    With `and_others` these columns must be there, and all columns are read. Raises `InputError`
+    where the file is missing, truncated, altered, or lacks a column.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -47,9 +48,9 @@ def read_table(
 
 
 def read_tables(folder: Path, columns: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """The tables of these names in a folder, whole, by name.
+    """The tables of these names in a folder, each with all its columns.
 
-    Each name has the columns, with spaces between them, by which its table is known. Raises
+    `columns` says which columns each table must have, with spaces between them. Raises
     `InputError` as `read_table` does.
     """
     return {
@@ -59,35 +60,46 @@ def read_tables(folder: Path, columns: Mapping[str, str]) -> dict[str, pd.DataFr
 
 
 def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame:
-    """The cases of a table whose columns have these values, indexed and sorted by the column that
-    names them.
-    """
+    """The rows of a table whose columns have these values, indexed and sorted by column `by`."""
     for column, value in where.items():
         table = table[table[column] == value]
     return table.set_index(by).sort_index()
 
 
 def compact(frame: pd.DataFrame, *, single_precision: bool = True) -> pd.DataFrame:
-    """A frame made small for git: texts as categories and, where wanted, numbers and lists of them
-    in 32 bits.
+    """A frame made small for git: texts as categories and, where wanted, numbers in 32 bits.
 
-    Whole numbers stay whole.
+    Lists of numbers are shortened, too, and whole numbers stay whole. A column in which one number
+    would not fit (a seed above 2³¹, a float above 3.4e38) keeps its 64 bits.
     """
-    types = {"object": "category", "str": "category"}
-    if single_precision:
-        types |= {"float64": "float32", "int64": "int32"}
-    lists = [
-        str(name) for name in frame if len(frame) and isinstance(frame[name].iloc[0], np.ndarray)
-    ]
-    columns = {
-        name: types[str(t)]
-        for name, t in frame.dtypes.items()
-        if str(t) in types and name not in lists
-    }
-    shortened = {
-        name: [_in_32_bits(values) for values in frame[name]] for name in lists if single_precision
-    }
-    return frame.astype(columns).assign(**shortened)
+    return frame.assign(
+        **{str(name): _shortened(column, single_precision) for name, column in frame.items()}
+    )
+
+
+def _shortened(column: pd.Series, single_precision: bool) -> Any:
+    """A column in fewer bytes, or as it is."""
+    if len(column) and isinstance(column.iloc[0], np.ndarray):
+        if not single_precision or not all(map(_fits_32_bits, column)):
+            return column
+        return [_in_32_bits(values) for values in column]
+    kind = str(column.dtype)
+    if kind in ("object", "str"):
+        return column.astype("category")
+    if not single_precision or kind not in ("int64", "float64"):
+        return column
+    if not _fits_32_bits(column.to_numpy()):
+        return column
+    return column.astype("int32") if kind == "int64" else column.astype("float32")
+
+
+def _fits_32_bits(values: np.ndarray) -> bool:
+    """Whether no number of an array leaves the range of its kind in 32 bits."""
+    if values.dtype.kind == "b":
+        return True
+    span = np.iinfo(np.int32) if values.dtype.kind == "i" else np.finfo(np.float32)
+    finite = values[np.isfinite(values)]
+    return bool(((finite >= span.min) & (finite <= span.max)).all())
 
 
 def _in_32_bits(values: np.ndarray) -> Any:
@@ -105,9 +117,12 @@ def significant(value: Any, digits: int = 6) -> Any:
     return value
 
 
-def write_json(value: Any, path: Path) -> None:
-    """Write JSON in six significant digits, in the order given."""
-    text = json.dumps(significant(value), indent=2, allow_nan=False, ensure_ascii=False)
+def write_json(value: Any, path: Path, *, digest: bool = False) -> None:
+    """Write JSON in six significant digits, in the order given, and with the digest of the content
+    where it is wanted: in what a later stage reads.
+    """
+    content = with_json_digest(significant(value)) if digest else significant(value)
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     with atomic(path) as part:
         part.write_text(text + "\n", encoding="utf-8")
 
@@ -149,15 +164,16 @@ def write_measures(
         measures[name] = {scale: described(cases) for scale, cases in by_scale.items()}
         measures[name] = measures[name].get("", measures[name])
         summary[name] = {"mean": float(mean), "sd": float(spread)}
-    write_json(measures, metrics / "measures.json")
+    write_json(measures, metrics / "measures.json", digest=True)
     write_json(summary, metrics / "summary.json")
     means = {name: summary[name]["mean"] for name in headlines if name in summary}
     write_json(significant(means, 3), metrics / "headlines.json")
 
 
 class Named(dict[str, Any]):
-    """What a file holds by name: one that it does not hold is an `InputError`, which says where it
-    was wanted.
+    """The entries of a file by name.
+
+    A name that is not there raises an `InputError`, which says where it was wanted.
     """
 
     def __init__(self, found: Mapping[str, Any], where: str):
@@ -177,7 +193,7 @@ class Named(dict[str, Any]):
 
 def read_measures(path: Path) -> Named:
     """The setup and the measures of a file of `write_measures`; raises `InputError` where it is
-    another.
+    another, has no digest, or does not fit its digest.
 
     So does a measure, or a number of the setup, that is looked up and not there.
     """
@@ -190,7 +206,7 @@ def read_measures(path: Path) -> Named:
             value is None or isinstance(value, int | float) for value in values
         )
 
-    found = read_json(path)
+    found = read_json(path, digest=True)
     measures = (
         {key: one for key, one in found.items() if key != "setup"}
         if isinstance(found, dict)

@@ -98,19 +98,21 @@ def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
 
     There is one row per seed and scale. `duration` is in the flow's own time, and `ratio` is that
     over the seed's duration at its smallest scale. Stages are as long from every scale; only the
-    waits between them grow as log(1 / init_scale). Seeds in which the coordinate does not grow are
-    left out.
+    waits between them grow as log(1 / init_scale): `wait_ratio` is the time of the threshold over
+    that at the smallest scale. Seeds in which the coordinate does not grow are left out.
     """
     first = stages.loc[stages["stage"] == 1, ["seed", "coordinate", "sign"]]
     key = [*CELL, "coordinate", "sign"]
     begin, end = (
         table[table["rises"].astype(bool)].groupby(key)["time"].min() for table in (events, grown)
     )
-    both = first.merge((end - begin).rename("duration").reset_index(), on=key[:1] + key[2:])[
-        [*CELL, "duration"]
-    ]
+    times = pd.DataFrame({"duration": end - begin, "wait": begin}).reset_index()
+    both = first.merge(times, on=key[:1] + key[2:])[[*CELL, "duration", "wait"]]
     both = both.dropna().sort_values(CELL, ignore_index=True)
-    return both.assign(ratio=both["duration"] / both.groupby("seed")["duration"].transform("first"))
+    smallest = both.groupby("seed")[["duration", "wait"]].transform("first")
+    over = both[["duration", "wait"]] / smallest
+    both = both.assign(ratio=over["duration"], wait_ratio=over["wait"])
+    return both.drop(columns="wait")
 
 
 def constants(errors: Table, log10_init_scale: float) -> pd.Series:

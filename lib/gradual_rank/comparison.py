@@ -12,24 +12,36 @@ Measures = dict[str, pd.Series | dict[str, pd.Series]]
 BY_SCALE = ("order", "separate", "slope_least", "slope_most")
 
 
-def training_measures(runs: Table) -> Measures:
-    """Delay, order, separation and speeds by optimiser and teacher."""
+def first_rates(courses: Table) -> pd.Series:
+    """The learning rate of the first steps, by optimiser: the summed rates over the steps."""
+    moved = courses[courses["step"] > 0].sort_values("step")
+    first = moved.groupby("optimizer", sort=False).first()
+    return first["time"] / first["step"]
+
+
+def training_measures(runs: Table, rates: pd.Series) -> Measures:
+    """Delay, order, separation and speeds by optimiser and teacher.
+
+    `rates` are the learning rates by optimiser, for a delay in steps.
+    """
     found: Measures = {}
     full = runs["teacher_rank"].max()
     for (optimizer, rank), own in runs.groupby(["optimizer", "teacher_rank"], sort=False):
         name = f"{optimizer}_%s_{'full' if rank == full else 'low'}"
         for column in BY_SCALE:
             found[name % column] = by_scale(own, column)
-        found |= {name % key: values for key, values in delays(own).items()}
+        found |= {name % key: values for key, values in delays(own, rates[optimizer]).items()}
     return found
 
 
-def delays(runs: Table) -> dict[str, pd.Series]:
+def delays(runs: Table, rate: float) -> dict[str, pd.Series]:
     r"""How the time of the first rise follows log(1/α) between the two smallest scales, by seed.
 
     `delay` is the change of the time per log(1/α), times $\log(1 + \eta \sigma_1) / \eta$, the
     growth that gradient descent has at zero: gradient descent has 1. `delay_change` is the change
-    as a share of the time from the larger scale. Both are left out where there is one scale alone.
+    as a share of the time from the larger scale, and `delay_steps` the change in steps of the
+    learning rate; `rise_steps` is that time itself in steps. All are left out where there is one
+    scale alone.
     """
     if runs["log10_init_scale"].nunique() < 2:
         return {}
@@ -40,6 +52,8 @@ def delays(runs: Table) -> dict[str, pd.Series]:
     return {
         "delay": change / ((large - small) * LOG10) * late["growth"],
         "delay_change": change.abs() / early["first_rise"],
+        "delay_steps": change.abs() / rate,
+        "rise_steps": early["first_rise"] / rate,
     }
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from lib.gradual_rank.rest import refined, rest_nearby
 from lib.training.stiff_flow import NEAR, Restrictable, StalledError, Vector, gradient, stiff_flow
 
 OVERFLOW = math.log(1e6)  # the largest log|p| in trial steps of the implicit solver
@@ -120,7 +121,7 @@ def greedy(
         charge[newest] = sign
         # b is exactly 0 or 2 there, and where a coordinate has left
         charge[support] = np.sign(p[support])
-        p = _refine(loss, p, 1e-12 * first)
+        p = refined(loss, p, 1e-12 * first)
         g = gradient(loss, p)
 
 
@@ -209,50 +210,17 @@ def _settle(
             q[support[fading]] = 0.0
             return q if fading.all() else _settle(loss, q, tolerance, rtol, atol, curvature)
         rest = 2 * tolerance
-        if np.abs(speed).max() < NEAR * rest and np.abs(velocity(x)).max() < rest:
-            return place(x)
+        fastest = np.abs(speed).max()
+        if fastest < NEAR * rest:
+            if np.abs(velocity(x)).max() < rest:
+                return place(x)
+            if fastest < rest:  # on average, unlike at its end: the solver resolves no more
+                found = rest_nearby(loss, place(x), tolerance, rtol, atol)
+                if found is not None:
+                    return found
     raise StalledError(
         f"a stage with {len(support)} coordinates did not come to rest in {MAX_STEPS} steps"
     )
-
-
-def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
-    """Newton's method for g = 0 on the support of p.
-
-    A step is cut so that no sign changes, and taken if g shrinks. The Hessian is kept for as long
-    as g shrinks tenfold a step.
-    """
-    support = np.flatnonzero(p)
-    if not len(support):
-        return p
-    here = loss.restricted(torch.from_numpy(support))
-    q = p[support]
-    g = gradient(here, q)
-    H = None
-    for _ in range(20):
-        if np.abs(g).max() <= tolerance:
-            break
-        fresh = H is None
-        if H is None:
-            H = here.hessian(torch.from_numpy(q), torch.arange(len(q))).numpy()
-        try:
-            move = np.linalg.solve(H, g)
-        except np.linalg.LinAlgError:
-            break
-        worst = float(np.max(-move / q))
-        moved = q + move * min(1.0, 0.9 / worst if worst > 0 else 1.0)
-        left = gradient(here, moved)
-        shrinks = np.abs(left).max() / np.abs(g).max()
-        if shrinks > 0.1:
-            H = None
-        if shrinks < 1:
-            q = moved
-            g = left
-        elif fresh:
-            break
-    p = p.copy()
-    p[support] = q
-    return p
 
 
 def stability_limit(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> float:

@@ -28,6 +28,8 @@ BY_SCALE = {  # measures of every seed at each scale, and their columns of the t
     "finite_time_error": "finite_error_median",
     "supports": "same",
     "charge_constant": "constant",
+    "rise_ratio": "ratio",
+    "wait_ratio": "wait_ratio",
 }
 
 
@@ -147,6 +149,44 @@ def departed(stages: Table) -> Table:
     return pd.DataFrame(rows, columns=["seed", "stage", "coordinate", "pull"])
 
 
+def pulls(stages: Table) -> dict[str, pd.Series]:
+    r"""The least pull by which g holds what is off the support, by seed.
+
+    The pull is $-\beta_i g_i(\theta^k) / \max |g(0)|$, as in `departed`. `departed_pull` is the
+    least of the products that have just left; `waiting_pull` that of the others off the support
+    which have a charge, in the same stages.
+    """
+    least: dict[str, dict[Any, float]] = {"departed_pull": {}, "waiting_pull": {}}
+    for seed, own in stages.groupby("seed"):
+        first = float(np.abs(own.loc[own["stage"] == 0, "g"].iloc[0]).max())
+        for row in own[own["n_dropped"] > 0].itertuples():
+            pull = -np.asarray(row.charge) * np.asarray(row.g) / first
+            left = np.isin(np.arange(len(pull)), np.asarray(row.dropped))
+            waits = ~left & ~np.asarray(row.support, bool) & (pull != 0)
+            for name, which in (("departed_pull", left), ("waiting_pull", waits)):
+                if which.any():
+                    found = float(pull[which].min())
+                    least[name][seed] = min(found, least[name].get(seed, math.inf))
+    return {name: pd.Series(of, dtype=float) for name, of in least.items()}
+
+
+def drift_measures(drifts: Table) -> dict[str, pd.Series]:
+    """How far u² − v² drifts along the flow of u and v themselves, and how far u² + v² grows.
+
+    By seed. `conserved_drift` is the drift at the finest tolerance, `conserved_drift_falls` its
+    share of the drift at the coarsest one. Both are also taken where v alone decays (`_decayed`),
+    where the flow itself drifts.
+    """
+    plain = drifts[drifts["decay"] == 0]
+    fine, coarse = drifts["rtol"].min(), drifts["rtol"].max()
+    found = {"conserved_growth": pick(plain, rtol=fine)["growth"]}
+    for end, rows in (("", plain), ("_decayed", drifts[drifts["decay"] > 0])):
+        finest = pick(rows, rtol=fine)["drift"]
+        found[f"conserved_drift{end}"] = finest
+        found[f"conserved_drift_falls{end}"] = finest / pick(rows, rtol=coarse)["drift"]
+    return found
+
+
 def example_measures(drop: Table) -> dict[str, pd.Series]:
     """How far the time at which the example's third coordinate returns is from Algorithm 1's, by
     method, at its smallest scale.
@@ -252,11 +292,13 @@ def assumption_measures(
     random = returns[returns["kind"] == "random"]
     balanced = random[random["noise"] == "balanced"]
     independent = random[random["noise"] == "independent"]
+    everywhere = random[random["noise"] == "everywhere"]
     risen = ends[(ends["kind"] == "rise") & (ends["noise"] == "independent")]
     begun = kicks[kicks["noise"] == "independent"]
     return {
         "return_ratio_balanced": by_case(balanced, "ratio_products", "point"),
         "return_ratio_independent": by_case(independent, "ratio_products", "point"),
+        "return_ratio_everywhere": by_case(everywhere, "ratio_products", "point"),
         "weights_return_ratio_independent": by_case(independent, "ratio_weights", "point"),
         "return_share_independent": share_below(independent, "ratio_products", returned),
         "rise_share_independent": share_below(risen, "distance", near),
@@ -308,7 +350,7 @@ def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int
 
 def ranks_of_adapter(events: Table, n_budgets: int) -> Table:
     """The rank at every budget up to the end of its run, by the `source` of the events."""
-    sources = ["forecast", "measured"]
+    sources = ["forecast", "measured", "limit"]
     tables = [pd.DataFrame(columns=[*CELL, "time", *sources], dtype=float)]
     for (seed, scale), part in events.groupby(CELL):  # pyright: ignore
         times = np.linspace(0, part["end"].iloc[0], n_budgets)

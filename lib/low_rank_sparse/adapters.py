@@ -1,7 +1,7 @@
 r"""Low-rank adapters (LoRA, Hu et al. 2022): $W_0 + B A$ with A rank × in and B out × rank.
 
-So it is for a matrix as in the paper, out × in. Of the model's matrices W_O is kept so; the others
-are kept transposed, and have $W_0 + (B A)^\top$.
+This is the form for a matrix as in the paper, out × in. The model keeps W_O that way; it keeps the
+other matrices transposed, and they have $W_0 + (B A)^\top$.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,10 @@ Weights = dict[str, Tensor]
 def initial_adapters(
     weights: Weights, rank: int, source: Callable[[str], torch.Generator]
 ) -> Weights:
-    r"""An adapter for each matrix: B = 0, and so $W_0$ itself; `source` has a generator for each.
+    r"""An adapter for each matrix, with B = 0, so that the weights begin at $W_0$.
 
-    A has entries N(0, 1/rank), so that $\mathrm{E}[A^\top A] = I$.
+    A has entries N(0, 1/rank), so that $\mathrm{E}[A^\top A] = I$. `source` has a generator for
+    each matrix.
     """
     found: Weights = {}
     for name in MATRICES:
@@ -31,7 +32,7 @@ def initial_adapters(
 
 
 def adapters_gradient(adapters: Weights, slopes: Weights) -> Weights:
-    r"""Gradients of all adapters from those of $W_0 + B A$: $B^\top \nabla$ and $\nabla A^\top$."""
+    r"""The gradients of A and B, from the gradient ∇ of $W_0 + B A$: $B^\top ∇$ and $∇ A^\top$."""
     found: Weights = {}
     for name in MATRICES:
         slope = as_in_the_paper(slopes, name)
@@ -47,5 +48,5 @@ def adapted(initial: Weights, adapters: Weights) -> Weights:
 
 
 def as_in_the_paper(weights: Weights, name: str) -> Tensor:
-    """A matrix the paper's way, out × in; from there, as it is kept."""
+    """The matrix as in the paper, out × in; applied again, as it is kept."""
     return weights[name] if name == "W_O" else weights[name].mT

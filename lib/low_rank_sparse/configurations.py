@@ -12,7 +12,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Configuration(Seeds):
-    """One way to train; `readout` is a reading of the paper's a_(l), permuted labels a null."""
+    """A way to train: `readout` is a reading of the paper's a_(l); permuted labels are a null."""
 
     name: Name
     readout: Literal["tied", "untied"]

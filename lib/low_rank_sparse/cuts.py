@@ -1,4 +1,4 @@
-"""Cuts of what training added to a model: to low ranks, and the nulls of such a cut."""
+"""Cuts of a model's updates to low ranks, and the nulls of such a cut."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -24,9 +24,9 @@ def low_rank_models(
 ) -> Iterator[Cut]:
     """Yield every cut; a matrix that is not cut is W's own tensor.
 
-    All updates are cut to each of the ranks. To each of `ranks_alone` are cut the weights in place
-    of the updates, and the updates of some matrices `ALONE`. Last, the singular pairs 3 and 4 of
-    all updates are left in place of 1 and 2.
+    All updates are cut to each of the ranks. The weights in place of the updates, and the updates
+    of some matrices `ALONE`, are cut to each of `ranks_alone`. The last cut leaves the singular
+    pairs 3 and 4 of all updates in place of 1 and 2.
     """
     cut = truncated_models(W, W_0, {*ranks, *ranks_alone, 2, 4})
     for rank in ranks:
@@ -45,7 +45,8 @@ def changed_updates(
 ) -> dict[str, Tensor]:
     r"""The null of a cut: $W_0 + \Delta$ with another update for each matrix.
 
-    `change` makes it of the update, in float64 on the CPU, and the name of the matrix.
+    `change` makes the other update from the one that training made, in float64 on the CPU, and the
+    name of the matrix.
     """
     found: dict[str, Tensor] = {}
     for name in W_0:

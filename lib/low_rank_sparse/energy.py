@@ -1,4 +1,4 @@
-r"""Shares of singular values, of arrays or tensors alike: stored values need no torch."""
+r"""The shares of singular values; arrays serve as well as tensors: stored values need no torch."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from lib.files.tables import pick
 
 
 def leading_energy(sigma: Float[Any, "*batch rank"], k: int) -> Float[Any, "*batch"]:
-    r"""$e_k = \sum_{i \le k} \sigma_i^2 / \sum_i \sigma_i^2$; one for $W = 0$."""
+    r"""$e_k = \sum_{i \le k} \sigma_i^2 / \sum_i \sigma_i^2$, which is one for $W = 0$."""
     return 1 - nuclear_tail(sigma**2, k)
 
 
 def nuclear_tail(sigma: Float[Any, "*batch rank"], k: int) -> Float[Any, "*batch"]:
-    r"""$\sum_{i > k} \sigma_i / \sum_i \sigma_i$; zero for $W = 0$.
+    r"""$\sum_{i > k} \sigma_i / \sum_i \sigma_i$, which is zero for $W = 0$.
 
     It weighs many small singular values far more than `leading_energy` does: e_2 may be 0.98 while
     this is 0.27.
@@ -41,7 +41,7 @@ def gap(sigma: Float[np.ndarray, "*batch rank"], k: int) -> Float[np.ndarray, "*
 def around(sigma: Float[np.ndarray, " rank"], k: int) -> dict[str, float]:
     r"""What is behind the k-th singular value, and behind the second.
 
-    The energies $e_k$ and $e_2$, the gaps (NaN for $W = 0$), and $\sigma_{k+1}$.
+    The row has the energies $e_k$ and $e_2$, the gaps (NaN for $W = 0$), and $\sigma_{k+1}$.
     """
     sigma = padded(sigma, k + 1)
     return {
@@ -65,7 +65,8 @@ def around_each(sigmas: Mapping[str, Float[np.ndarray, " _"]], k: int) -> dict[s
 def of_matrices(spectra: pd.DataFrame, summary: Callable[[np.ndarray, int], Any]) -> pd.DataFrame:
     """A summary of what is behind the second singular value of each matrix: a row per seed.
 
-    `spectra` has one row per seed and matrix, with its `singular_values`; a column is a letter.
+    `spectra` has one row per seed and matrix, with its `singular_values`; each column
+    is named by the letter of a matrix.
     """
     columns = {}
     for letter in ("Q", "K", "V", "O"):

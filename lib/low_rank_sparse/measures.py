@@ -13,13 +13,8 @@ BySeed = pd.Series
 ByValue = dict[str, pd.Series]
 Measures = dict[str, BySeed | ByValue]
 
-# Power laws: the sweep, and the column that follows the value that varies.
-EXPONENTS = {
-    "slope_of_steps_in_relevant": ("relevant", "n_batches"),
-    "slope_of_steps_in_relevant_with_confusion": ("relevant_with_confusion", "n_batches"),
-    "slope_of_steps_in_step_size": ("step_size", "n_batches"),
-    "slope_of_third_in_patterns": ("patterns", "W_K_next"),
-}
+# The theorem wants fewer confusion tokens than this share of the label-relevant ones: 1 / (2 e).
+CONFUSION_ALLOWED = 1 / (2 * math.e)
 
 
 def training_measures(training: pd.DataFrame) -> Measures:
@@ -77,7 +72,7 @@ def null_measures(
 
 
 def energies_by_step(update: pd.DataFrame, steps: Sequence[int]) -> dict[str, pd.DataFrame]:
-    """The energies of W_Q and W_K, a row per seed, at those of the steps that were saved."""
+    """The energies of W_Q and W_K, a row per seed, at each of the steps that was saved."""
     return {
         str(step): of_matrices(of, leading_energy)[["Q", "K"]]
         for step, of in update.groupby("step")
@@ -86,10 +81,10 @@ def energies_by_step(update: pd.DataFrame, steps: Sequence[int]) -> dict[str, pd
 
 
 def truncation_measures(table: pd.DataFrame) -> Measures:
-    """What cuts of the updates cost: the losses there, and what some change of the scores.
+    """What cuts of the updates cost: the losses of cut models, and how some cuts change the scores.
 
-    One row per seed, `kind` of cut and `rank`, with the scores of the model; all updates at the
-    largest rank are whole.
+    The table has one row per seed, `kind` of cut and `rank`, with the scores of the model; all
+    updates at the largest rank are whole.
     """
     whole = pick(table, kind="all", rank=table[table["kind"] == "all"]["rank"].max())
     two = pick(table, kind="all", rank=2)
@@ -128,12 +123,11 @@ def pruning_measures(
 ) -> Measures:
     """What can be removed, and the two halves of corollary 1.
 
-    Its halves are all small neurons, then a share of the large ones. At a rate the nearest of the
-    table counts.
+    The first half removes all small neurons, the second a share of the large ones. The rate of the
+    table that is nearest to the pruning rate counts.
     """
     neurons = table[table["what"] == "neurons"]
-    large = table[table["what"] == "large neurons"]
-    hinge = large.pivot_table(index="seed", columns="rate", values="hinge")
+    hinge = by_rate(table, "large neurons")
     rate = nearest(list(neurons["rate"]), pruning_rate)
     smallest = neurons[neurons["order"] == "smallest"]
     as_many = pick(table, what="as many as small", order="random")
@@ -144,7 +138,14 @@ def pruning_measures(
         "values": pick(table, what="rows of W_V")["hinge"],
         "without_small_cost": hinge[0.0] - pick(smallest, rate=0)["hinge"],
         "large_least_rise": least_rise(hinge, corollary_from),
+        "small_least_rise": least_rise(by_rate(table, "small neurons"), corollary_from),
     }
+
+
+def by_rate(table: pd.DataFrame, what: str) -> pd.DataFrame:
+    """The hinge loss without a share of such neurons: a row per seed, a column per share."""
+    rows = table[table["what"] == what]
+    return rows.pivot_table(index="seed", columns="rate", values="hinge")
 
 
 def adapter_measures(table: pd.DataFrame) -> Measures:
@@ -153,15 +154,20 @@ def adapter_measures(table: pd.DataFrame) -> Measures:
 
 
 def sweep_measures(
-    sweep: pd.DataFrame, samples: pd.DataFrame, easy_n_relevant: int, n_patterns: int
+    sweep: pd.DataFrame,
+    samples: pd.DataFrame,
+    *,
+    easy_n_relevant: int,
+    n_patterns: int,
+    decades_from: Sequence[float],
 ) -> Measures:
     """What every sweep shows, the exponents of each seed's power laws, and two controls."""
     measures: Measures = {}
     for name, rows in sweep.groupby("sweep"):
         measures |= {f"{name}_{key}": of for key, of in one_sweep(rows).items()}
-    for name, (one, column) in EXPONENTS.items():
-        fitted = sweep[sweep["in_fit"] & (sweep["sweep"] == one)]
-        measures[name] = exponents(fitted, "value", column)
+    measures |= step_exponents(sweep, decades_from)
+    patterns = sweep[sweep["in_fit"] & (sweep["sweep"] == "patterns")]
+    measures["slope_of_third_in_patterns"] = exponents(patterns, "value", "W_K_next")
     for name, rows in samples.groupby("sweep"):
         measures[f"slope_of_{name}_in_relevant"] = exponents(rows, "n_relevant", "n_needed")
     easy = pick(sweep, sweep="relevant_with_confusion", value=easy_n_relevant)
@@ -172,13 +178,74 @@ def sweep_measures(
     return measures
 
 
-def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
-    """What one sweep shows, by the value that varies; one of permuted labels is a null.
+def step_exponents(sweep: pd.DataFrame, decades_from: Sequence[float]) -> Measures:
+    """The exponents of the number of batches to a fit, in α* and in η, and their nulls.
 
-    Matrices that are judged together are judged by the worse, of a null by the nearest to low rank:
-    the energy in the leading k directions, k the number of label-relevant patterns, and the gap
-    behind them. Where k varies, with the labels, also the losses at k and k - 1; else how the
-    neurons part.
+    With confusion tokens the shares that meet the theorem's condition are fitted, and those outside
+    it by themselves. In the step size every decade is fitted, and named by its least value. The
+    null gives each value of a seed the number of batches of another one.
+    """
+    rows = {
+        name: sweep[sweep["sweep"] == name]
+        for name in ("relevant", "relevant_with_confusion", "step_size")
+    }
+    inside = {name: of[of["in_fit"]] for name, of in rows.items()}
+    confused = rows["relevant_with_confusion"]
+    outside = confused[~confused["in_fit"]]
+    measures: Measures = {}
+    for prefix, fitted in (
+        ("", inside),
+        ("shuffled_", {name: shuffled_batches(of, name) for name, of in inside.items()}),
+    ):
+        for name in ("relevant", "relevant_with_confusion"):
+            found = exponents(fitted[name], "value", "n_batches")
+            measures[f"{prefix}slope_of_steps_in_{name}"] = found
+        measures[f"{prefix}slope_of_steps_in_step_size"] = {
+            f"{least:g}": exponents(decade(fitted["step_size"], least), "value", "n_batches")
+            for least in decades_from
+        }
+    found = exponents(outside, "value", "n_batches")
+    measures["slope_of_steps_outside_the_condition"] = found
+    return measures
+
+
+def decade(rows: pd.DataFrame, least: float) -> pd.DataFrame:
+    """The rows whose `value` lies between the least and ten times as much."""
+    ratio = rows["value"] / least
+    return rows[(ratio > 1 - 1e-6) & (ratio < 10 + 1e-6)]
+
+
+def shuffled_batches(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The same rows, where each value of a seed has the number of batches of another, by chance."""
+    found = []
+    for seed in rows["seed"].unique().tolist():
+        of = rows[rows["seed"] == seed].sort_values("value")
+        order = elsewhere(len(of), np.random.default_rng([seed, *name.encode()]))
+        found.append(of.assign(n_batches=of["n_batches"].to_numpy()[order]))
+    return pd.concat(found) if found else rows
+
+
+def elsewhere(n: int, draw: np.random.Generator) -> np.ndarray:
+    """A random order of n places in which none stays where it is; one place alone stays."""
+    places = np.arange(n)
+    order = draw.permutation(n)
+    while n > 1 and (order == places).any():
+        order = draw.permutation(n)
+    return order
+
+
+def meets_condition(n_confusion: pd.Series, n_relevant: pd.Series) -> pd.Series:
+    r"""Whether $\alpha_\# / \alpha_* < 1 / (2e)$, the theorem's condition on confusion tokens."""
+    return n_confusion < CONFUSION_ALLOWED * n_relevant
+
+
+def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
+    """What one sweep shows, by the value that varies; a sweep of permuted labels is a null.
+
+    The sweep shows the energy in the leading k directions, k the number of label-relevant patterns,
+    and the gap behind them. Where k varies, with the labels, it also shows the losses at ranks k
+    and k - 1, else how the neurons part. Matrices that are judged together are judged by the worse,
+    and in a null by the nearest to low rank.
     """
     gaps = rows[["W_Q_gap", "W_K_gap"]]
     if rows["permuted"].all():
@@ -198,7 +265,7 @@ def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
 
 
 def nearest(values: Sequence[float], wanted: float) -> float:
-    """The value that is nearest to the wanted one; of two as near, the lower."""
+    """The value that is nearest to the wanted one, and the lower of two that are as near."""
     return min(sorted(values), key=lambda value: abs(value - wanted))
 
 
@@ -234,7 +301,7 @@ def least_rise(hinge: pd.DataFrame, least_rate: float) -> pd.Series:
 
 
 def needed(numbers: Sequence[float], losses: Sequence[float], threshold: float) -> float:
-    """From which number of samples on the loss stays at or below a threshold.
+    """The number of samples from which on the loss stays at or below a threshold.
 
     Numbers rise; between two of them logarithms of both are interpolated. NaN where the last number
     does not suffice.

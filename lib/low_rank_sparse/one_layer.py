@@ -85,9 +85,8 @@ def attention_pattern(
 def relevant_attention(
     S: Float[Tensor, "*stack sample query token"], is_relevant: Bool[Tensor, "*stack sample token"]
 ) -> tuple[Float[Tensor, "*stack"], Float[Tensor, "*stack"]]:
-    """The sum of attention on label-relevant tokens.
-
-    Its mean over all queries, and its mean over label-relevant queries.
+    """The sum of attention on label-relevant tokens: its mean over all queries, and over the
+    label-relevant ones.
     """
     share = (S @ is_relevant.to(S.dtype)[..., None])[..., 0]
     relevant = share * is_relevant
@@ -125,7 +124,7 @@ def score(
 def margin_scores(
     margin: Float[Tensor, "*stack sample"], dtype: torch.dtype
 ) -> dict[str, Float[Tensor, "*stack"]]:
-    """Mean hinge loss, accuracy (a number of that type), mean margin and least margin."""
+    """The mean hinge loss, the accuracy (a number of that type), the mean and the least margin."""
     return {
         "hinge": hinge(margin).mean(-1),
         "accuracy": (margin > 0).to(dtype).mean(-1),
@@ -147,9 +146,9 @@ def neuron_margins(
 ) -> Float[Tensor, "sample neuron"]:
     r"""What neurons add to margins: $\frac{y}{L} \sum_l a_{(l)i} \mathrm{ReLU}(W_{O,i} \cdot v_l)$.
 
-    For one output, in float64. The margin is the sum over neurons. Without some
-    neurons (rows of W_O) it is the sum over the others, so that one pass serves every way to prune
-    neurons.
+    The model has one output; the numbers are float64. The margin is the sum over neurons. Without
+    some neurons (rows of W_O) it is the sum over the others, so that one pass serves every way to
+    prune neurons.
     """
     V = _project(attention_pattern(weights, X) @ X, weights["W_V"])
     blocks = V.split(_block_size(weights, V.shape[-2]))
@@ -185,7 +184,7 @@ def margins(
 
 
 def hinge(margin: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """max(0, 1 - margin)."""
+    """The hinge loss, max(0, 1 - margin)."""
     return (1 - margin).clamp_min(0)
 
 
@@ -263,7 +262,7 @@ def loss_gradient(
             V_b = V_b.index_select(-3, active)
             slopes = slopes.index_select(-2, active)
         b = (slopes @ readout.flatten(-2)).unflatten(-1, readout.shape[-2:])
-        # b where a neuron is on, else 0; a quarter of the time of torch.where.
+        # b where a neuron is on, else 0, which takes a quarter of the time of torch.where.
         G = _flat(R.sign_().mul_(b))
         dW_O += G.mT @ _flat(V_b)
         Us.append((G @ weights["W_O"]).unflatten(-2, V_b.shape[-3:-1]))
@@ -285,7 +284,7 @@ def loss_gradient(
 
 
 def _flat(T: Float[Tensor, "*stack sample token col"]) -> Float[Tensor, "*stack row col"]:
-    """Samples and tokens as one axis: a product with a matrix is then one product."""
+    """The tensor with samples and tokens as one axis, so that a matrix takes one product."""
     return T.flatten(-3, -2)
 
 
@@ -317,7 +316,7 @@ def _read_in_blocks(
 ) -> Float[Tensor, "*stack sample output"]:
     """The outputs, some samples at a time: all neurons of all samples would need far more memory.
 
-    With a tied readout all tokens are rows until they are averaged: a sixth less time.
+    With a tied readout all tokens are rows until they are averaged, which takes a sixth less time.
     """
     size = _block_size(weights, V.shape[-2])
     if readout.shape[-2] > 1:
@@ -349,7 +348,7 @@ def _true_and_wrong(F: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _hinge_slopes(
     F: Tensor, labels: Tensor, margin: Tensor
 ) -> Float[Tensor, "*stack sample output"]:
-    """The slope of each sample's hinge loss in each output; of equal wrong ones, the first."""
+    """The slope of each sample's hinge loss in each output, in the first of equal wrong ones."""
     active = (margin < 1).to(F.dtype)
     if F.shape[-1] == 1:
         return -(active * _signs(F, labels))[..., None]

@@ -26,8 +26,8 @@ from lib.files.params import Interval
 class PatternTask:
     """How a sample is made.
 
-    In the paper's letters: `n_patterns` M, `seq_len` L, `noise` the c₀ of N(μ, c₀² I), α* =
-    n_relevant / seq_len, α# = n_confusion / seq_len. `patterns_of_classes` says how many
+    In the paper's letters `n_patterns` is M, `seq_len` is L, `noise` is the c₀ of N(μ, c₀² I), α*
+    is n_relevant / seq_len, and α# is n_confusion / seq_len. `patterns_of_classes` says how many
     discriminative patterns each class has; two classes of one pattern each are the paper's task.
     Raises `ValueError` where no such samples exist.
     """
@@ -65,7 +65,7 @@ class PatternTask:
 
 
 def patterns_of_classes(labels: str) -> tuple[int, ...]:
-    """How many label-relevant patterns each class has, of a labelling such as "1|1" or "2|1".
+    """How many label-relevant patterns each class has in a labelling such as "1|1" or "2|1".
 
     Raises `ValueError` for a text that is none.
     """
@@ -79,7 +79,7 @@ def patterns_of_classes(labels: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples: `patterns` has the pattern of each token, `relevant` a sample's label-relevant one.
+    """Samples; `patterns` has the pattern of each token, `relevant` a sample's label-relevant one.
 
     Labels count classes from 0; the paper's y = +1 is class 0. Further axes, such as seeds, may
     come first.
@@ -127,7 +127,7 @@ def draw_samples(
     n_classes = len(sizes)
 
     def draw(n: Tensor) -> Tensor:
-        """Uniform whole numbers below each of n."""
+        """A uniform whole number below each of n."""
         return (torch.rand(n.shape, generator=generator, dtype=torch.float64) * n).long()
 
     order = torch.randperm(n_samples, generator=generator)
@@ -149,7 +149,7 @@ def draw_samples(
 def draw_patterns(
     task: PatternTask, n_train: int, n_test: int, source: Callable[[str], torch.Generator]
 ) -> tuple[Float[Tensor, "pattern d_model"], Samples, Samples]:
-    """Patterns, training and test samples.
+    """The patterns, the training samples and the test samples.
 
     `source` gives the generators of `patterns`, `train` and `test`.
     """
@@ -160,7 +160,7 @@ def draw_patterns(
 
 
 def permuted(labels: Int[Tensor, " sample"], generator: torch.Generator) -> Int[Tensor, " sample"]:
-    """The labels in random order: every class is as frequent as before."""
+    """The labels in a random order, so that every class is as frequent as before."""
     return labels[torch.randperm(len(labels), generator=generator).to(labels.device)]
 
 
@@ -212,7 +212,7 @@ class PatternData:
         return self.seeds.index(seed)
 
     def of(self, seed: int) -> tuple[Float[Tensor, "pattern d_model"], Samples, Samples]:
-        """Patterns, training and test samples of a seed."""
+        """The patterns, the training samples and the test samples of a seed."""
         i = self.index(seed)
         return self.patterns[i], self.train[i], self.test[i]
 

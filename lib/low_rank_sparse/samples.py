@@ -28,8 +28,8 @@ def numbers_of_falling_losses(scored: pd.DataFrame, threshold: float) -> pd.Data
 def local_exponents(found: pd.DataFrame) -> pd.DataFrame:
     r"""The exponent of $n \propto \alpha_*^b$ between each share and the next, a column per seed.
 
-    `found` has a row per share and seed, with `n_needed`. Rows have the middle of their two shares,
-    the geometric mean.
+    `found` has a row per share and seed, with `n_needed`. A row of the result is named by the
+    geometric mean of its two shares.
     """
     needed = found.pivot_table(index="share", columns="seed", values="n_needed", dropna=False)
     logs = needed.apply(np.log)

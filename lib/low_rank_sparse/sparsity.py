@@ -11,7 +11,7 @@ from lib.matrices.pruning import Order, n_pruned, removal_order
 
 
 class Removal(NamedTuple):
-    """What goes, in which order; the units in it (those that never go last), and how many may."""
+    """What goes and in which order: the units (what never goes is last), and how many may go."""
 
     what: str
     order: Order
@@ -22,7 +22,7 @@ class Removal(NamedTuple):
 def otsu_threshold(values: Float[Tensor, " n"]) -> float:
     r"""The threshold between two groups that are farthest apart (Otsu 1979), exactly.
 
-    Of the sorted values, the cut after the k smallest maximises $k (n - k) (m_0 - m_1)^2$, m the
+    Among the sorted values, the cut after the k smallest maximises $k (n - k) (m_0 - m_1)^2$, m the
     means of the groups; the threshold is the middle between the neighbours of the cut.
     """
     n = len(values)
@@ -70,9 +70,9 @@ def removals(
 ) -> Iterator[Removal]:
     """Yield every way in which neurons go.
 
-    All neurons, in each order; the large ones at random, small ones being gone already; the small
-    ones alone, at random; and as many of all as are small, in each order. `source` has a generator
-    for each kind of random order.
+    All neurons go in each order. The large ones go at random when the small ones are gone, and the
+    small ones at random. Last, as many of all go as are small, in each order. `source` has a
+    generator for each kind of random order.
     """
 
     def shuffled(chosen: Tensor, name: str) -> Tensor:
@@ -93,7 +93,7 @@ def removals(
 
 
 def without_columns(W: Float[Tensor, "row col"], rate: float) -> Float[Tensor, "row col"]:
-    """W without a share of its columns, those of smallest norm first: they are zero."""
+    """W with a share of its columns set to zero, the columns of smallest norm first."""
     [columns] = removal_order(torch.linalg.vector_norm(W, dim=0)[None].cpu(), "smallest")
     left = W.clone()
     left[:, columns[: n_pruned(len(columns), rate)]] = 0

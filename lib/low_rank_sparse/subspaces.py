@@ -11,9 +11,10 @@ from torch import Tensor
 def alignment(
     directions: Float[Tensor, "dim k"], span: Float[Tensor, "n dim"]
 ) -> Float[Tensor, ""]:
-    r"""Mean squared cosine of orthonormal columns with a span of rows: $\|Q^\top U\|_F^2 / k$.
+    r"""The mean squared cosine of orthonormal columns with a span of rows: $\|Q^\top U\|_F^2 / k$.
 
-    One where the directions lie in the span; n / dim on average for random ones (rows independent).
+    It is one where the directions lie in the span, and n / dim on average for random directions
+    (the rows being independent).
     """
     Q = torch.linalg.qr(span.double().mT).Q
     return (Q.mT @ directions.double()).square().sum() / directions.shape[-1]

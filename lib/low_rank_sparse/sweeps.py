@@ -69,7 +69,7 @@ class Sweep(Seeds):
 
     @property
     def looks(self) -> tuple[str, ...]:
-        """How the updates are looked at; those of a null are decomposed alone."""
+        """How the updates are looked at; the updates of a null are decomposed and not cut."""
         if not self.spectra:
             return ()
         if self.permuted:
@@ -92,7 +92,7 @@ class Sweep(Seeds):
 
 @dataclass(frozen=True)
 class Training:
-    """What is read of the trainings' section, besides the device."""
+    """The params that are read from the trainings' section, besides the device."""
 
     init_scale: Positive
     value_error: Error
@@ -133,7 +133,7 @@ def problems(
 ) -> Iterator[tuple[Row, Problem]]:
     """Yield the problem at each point of a sweep, with what tells it apart.
 
-    `base` has the numbers of all problems, `configurations` those of each configuration.
+    `base` has the numbers that all problems share, `configurations` the numbers of each one.
     """
     where = f"{where}: sweep {sweep.name}"
     own = {

@@ -38,7 +38,7 @@ def truncated_updates(
 def truncated_models(
     W: Mapping[str, Tensor], W_0: Mapping[str, Tensor], ranks: Collection[int]
 ) -> dict[int, dict[str, Tensor]]:
-    """By rank, the matrices whose updates are all cut to it (`truncated_updates`)."""
+    """For each rank, the matrices whose updates are all cut to it (`truncated_updates`)."""
     cut = {name: dict(truncated_updates(W[name], W_0[name], sorted(set(ranks)))) for name in W}
     return {rank: {name: cut[name][rank] for name in W} for rank in ranks}
 
@@ -56,7 +56,7 @@ def update_spectra(
 def in_random_directions(
     W: Float[Tensor, "*batch row col"], k: int, generator: torch.Generator
 ) -> Float[Tensor, "*batch row col"]:
-    """W projected on k random directions of its rows' space, in float64: rank k by chance."""
+    """W projected on k random directions of its row space, in float64: its rank is k by chance."""
     G = torch.randn(W.shape[-1], k, generator=generator, dtype=torch.float64)
     Q = torch.linalg.qr(G).Q.to(W.device)
     return W.double() @ Q @ Q.mT

@@ -1,4 +1,4 @@
-"""Which weights, neurons and heads to remove first, and removing them."""
+"""The order in which weights, neurons and heads are removed, and their removal."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -36,9 +36,10 @@ def magnitude_masks(
 ) -> Iterator[tuple[float, dict[str, Bool[Tensor, "..."]]]]:
     """Yield, for each rate, which weights stay when that share of all, ranked together, is removed.
 
-    Ranks exactly: on distinct magnitudes the masks are those of
-    `torch.nn.utils.prune.global_unstructured` with `L1Unstructured`; of equal ones the first go
-    first. All rates share one partial sort: a magnitude's bits, read as an integer, have its order.
+    The ranking is exact: on distinct magnitudes the masks are those of
+    `torch.nn.utils.prune.global_unstructured` with `L1Unstructured`; among equal magnitudes the
+    first go first. All rates share one partial sort: the bits of a magnitude, read as an integer,
+    have the order of the magnitudes.
     Raises `ValueError` for a rate outside 0..1 or a magnitude that is not a number.
     """
     if any(not 0 <= rate <= 1 for rate in rates):
@@ -69,16 +70,16 @@ def pruned_states(
     rates: Sequence[float],
     source: Callable[[str], torch.Generator],
 ) -> Iterator[tuple[str, float, Iterator[tuple[str, Float[Tensor, "..."]]]]]:
-    """Yield what is gone, which share of it, and the weights then, in float32, by name.
+    """Yield what is removed, at which rate, and the weights that result, in float32, by name.
 
-    What goes are entries of the weights, or of what tuning added, all ranked together. `source` has
-    a generator for what goes at random: it is asked for the same one again and again. Weights are
-    made one after another, as they are asked for, and must be taken in the order in which they
-    come.
+    Entries are removed from the weights, or from what tuning added to them, all ranked together.
+    `source` gives the generator for what is removed at random, and must give the same one each
+    time. The weights are made one after another, as they are asked for, and must be taken in the
+    order in which they come.
     """
 
     def entries(what: str, name: str, part: slice) -> tuple[Tensor, Tensor]:
-        """What stays in every case, and what may go."""
+        """The part of the weights that always stays, and the part that may be removed."""
         W, W_0 = (of[name].flatten()[part].float() for of in (tuned, base))
         return (torch.zeros_like(W), W) if what == WEIGHTS else (W_0, W - W_0)
 
@@ -119,10 +120,11 @@ def pruned_states(
 def _smallest(
     keys: Callable[[], Iterator[np.ndarray]], counts: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Of so many smallest of all 32-bit keys, the largest one, and how many equal to it there are.
+    """For each count k, the k-th smallest key, and how many of its copies are among the k smallest.
 
-    Exact, by counting the upper halves of all keys, then the lower halves of those that have the
-    upper one in question: what is held are the counts, whatever the number of keys.
+    The keys have 32 bits. The result is exact: the upper halves of all keys are counted, then the
+    lower halves of the keys whose upper half is that of the k-th. Memory holds the counts alone,
+    whatever the number of keys.
     """
     half = 1 << 16
     upper = np.zeros(half, dtype=np.int64)
@@ -145,7 +147,9 @@ def _smallest(
 
 
 def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) -> int:
-    """The least number of largest entries of W from which on all is right."""
+    """The least number of largest entries of W with which, as with every larger number, all is
+    right.
+    """
     n = W.numel()
     fewest = n + 1
     for rate, masks in magnitude_masks({"W": W}, [removed / n for removed in range(n + 1)]):
@@ -158,7 +162,7 @@ def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) 
 def _rank_keys(
     flat: Float[Tensor, " n"], order: Order, generator: torch.Generator | None
 ) -> np.ndarray:
-    """Integers whose order is the order of removal."""
+    """An integer for each weight; their order is the order of removal."""
     if order == "random":
         return torch.randperm(len(flat), generator=generator).int().numpy().view(np.uint32)
     bits = flat.abs().cpu().numpy().view(np.uint32)

@@ -1,6 +1,6 @@
-"""Summaries of stored singular values: a new one costs no decomposition.
+"""Summaries of stored singular values: a new summary costs no decomposition.
 
-Zeros that pad a stack of spectra change none.
+The zeros that pad a stack of spectra change no summary.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from scipy.special import entr
 def summaries(
     singular_values: Sequence[Float[np.ndarray, " _"]], rtol: float
 ) -> dict[str, np.ndarray]:
-    """Every summary of each of many spectra, as columns beside them."""
+    """Every summary of each spectrum, as columns: one value for each spectrum."""
     sigma = np.zeros((len(singular_values), max(map(len, singular_values), default=1)))
     for row, values in zip(sigma, singular_values, strict=True):
         row[: len(values)] = values
@@ -29,8 +29,8 @@ def summaries(
 def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case"]:
     r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007); zero for $W = 0$.
 
-    At least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$, so that
-    a run shows *when* a direction starts to grow.
+    It is at least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$,
+    so that a run shows *when* a direction starts to grow.
     """
     return np.square(_shares(sigma)).sum(-1)
 
@@ -59,7 +59,7 @@ def energy_rank(
 ) -> Int[np.ndarray, "*batch case"]:
     r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$.
 
-    Zero for $W = 0$. At this rank the best approximation of $W$ leaves a relative error of
+    It is zero for $W = 0$. At this rank the best approximation of $W$ leaves a relative error of
     $\sqrt{1 - \mathrm{share}}$.
     """
     energy = np.square(_shares(sigma)).cumsum(-1)
@@ -68,6 +68,6 @@ def energy_rank(
 
 
 def _shares(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case rank"]:
-    """Singular values over the largest."""
+    """The singular values divided by the largest of them."""
     largest = sigma[..., :1]
     return sigma / np.where(largest > 0, largest, 1.0)

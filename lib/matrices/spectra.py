@@ -1,4 +1,4 @@
-"""Singular values of matrices, of products, and of updates of products; the Gaussian null."""
+"""The singular values of matrices, products and updates of products, and the Gaussian null."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def singular_values(W: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch rank"]:
-    """Singular values, largest first, computed in float64."""
+    """The singular values, largest first, computed in float64."""
     return torch.linalg.svdvals(W.double())
 
 
@@ -17,9 +17,9 @@ def product_singular_values(
 ) -> Float[Tensor, "*batch inner"]:
     r"""The `inner` leading singular values of $A B^\top$ (padded by zeros), in float64.
 
-    For tall factors $A = Q_A R_A$, $B = Q_B R_B$ they are those of the small core $R_A R_B^\top$,
-    which is exact and never forms the product. Where the factors are not tall the product is
-    formed: chosen by shape.
+    For tall factors $A = Q_A R_A$, $B = Q_B R_B$ they are the singular values of the small core
+    $R_A R_B^\top$: this is exact and never forms the product. Where the factors are not tall the
+    product is formed; the shapes decide.
     """
     A = A.double()
     B = B.double()
@@ -66,11 +66,12 @@ def product_update_singular_values(
     A_0: Initial,
     B_0: Initial,
 ) -> Float[Tensor, "*batch rank"]:
-    r"""Singular values of $A B^\top - A_0 B_0^\top$, with less work along a run.
+    r"""The singular values of $A B^\top - A_0 B_0^\top$, with less work along a run.
 
-    They are those of `update_factors`. With $A - A_0 = [Q_{A_0}, Q_\perp] M_A$ and likewise for B,
-    they are those of $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$, a small core: only
-    what moved out of the initial span is decomposed anew.
+    They equal those of the product of `update_factors`. With $A - A_0 = [Q_{A_0}, Q_\perp] M_A$ and
+    likewise for B, they are the singular values of a small core,
+    $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$: only what moved out of the initial span
+    is decomposed anew.
     """
     inner = A.shape[-1]
     if 2 * inner >= min(A.shape[-2], B.shape[-2]):

@@ -16,7 +16,7 @@ PRODUCTS = {"W_KQ": ["W_K", "W_Q"], "W_VO": ["W_V", "W_O"]}
 def merge_heads(
     W: Float[Tensor, "*layer head d_model d_head"],
 ) -> Float[Tensor, "*layer d_model head*d_head"]:
-    """All heads' projections side by side, as one matrix."""
+    """The projections of all heads side by side, as one matrix."""
     return W.transpose(-3, -2).flatten(-2)
 
 
@@ -47,9 +47,10 @@ def attention(
 ) -> Float[Tensor, "batch query d_model"]:
     r"""Multi-head attention (Vaswani et al. 2017).
 
-    The sum over heads of $\mathrm{softmax}(X_q W_Q W_K^\top X^\top / \sqrt{d_\mathrm{head}}) \, X
-    W_V W_O^\top$. With `biases`, b_Q, b_K and b_V [head, d_head] are added to the projections of
-    every token, and b_O [d_model] to the sum.
+    It is the sum over heads of
+    $\mathrm{softmax}(X_q W_Q W_K^\top X^\top / \sqrt{d_\mathrm{head}}) \, X W_V W_O^\top$.
+    With `biases`, b_Q, b_K and b_V [head, d_head] are added to the projections of every token, and
+    b_O [d_model] to the sum.
     """
     projected = [project(X_query, W_Q), project(X, W_K), project(X, W_V)]
     if biases:
@@ -69,9 +70,9 @@ def attend(
 ) -> Float[Tensor, "batch head query d_head"]:
     r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest for few tokens.
 
-    That is plain products on a CPU, and torch's fused kernels on a GPU, where they are wanted
-    (`fused`): they have no gradient for models that are trained stacked, and not the same bits each
-    time.
+    On a CPU plain products are fastest, on a GPU torch's fused kernels, which are used where they
+    are wanted (`fused`): they have no gradient for models that are trained stacked, and do not give
+    the same bits each time.
     """
     if Q.device.type == "cpu" or not fused:
         return torch.softmax(Q @ K.transpose(-1, -2) * K.shape[-1] ** -0.5, -1) @ V

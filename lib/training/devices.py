@@ -1,5 +1,5 @@
-"""What changes the bits of a result: threads, the device, random generators. And how fast a device
-is.
+"""Threads, the device and random generators, which change the bits of a result; the speed of a
+device.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ Device = Annotated[str, AfterValidator(_named)]
 
 
 def kind_of(device: str) -> str:
-    """`cpu` or `cuda`, whichever of several."""
+    """The kind of a device, `cpu` or `cuda`, without its number."""
     return device.partition(":")[0]
 
 
@@ -50,11 +50,11 @@ def use_threads(n_threads: int) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to `KEPT` bytes of freed memory for later use; False, and nothing done, where the C
-    library is not glibc.
+    """Keep up to `KEPT` bytes of freed memory for later use; where the C library is not glibc, do
+    nothing and return False.
 
-    Else glibc gives large blocks back, every use of a new one faults, and a training whose
-    temporary tensors have megabytes spends a quarter of its time on page faults.
+    Otherwise glibc gives large blocks back to the system, every use of a new block faults, and a
+    training whose temporary tensors have megabytes spends a quarter of its time on page faults.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -68,8 +68,9 @@ def keep_freed_memory() -> bool:
 def use_device(name: str, deterministic: bool = False) -> "torch.device":
     """The torch device of that name; raises `InputError` where this machine has none.
 
-    `deterministic` makes a GPU give the same bits each time, at its cost: a fixed workspace for
-    matrix products, and an error from torch for what has no such way. A CPU does so anyway.
+    `deterministic` makes a GPU give the same bits each time, at a cost: matrix products get a fixed
+    workspace, and torch raises an error for an operation that has no such way. A CPU gives the same
+    bits anyway.
     """
     import torch
 
@@ -89,7 +90,7 @@ def use_device(name: str, deterministic: bool = False) -> "torch.device":
 
 
 def _why_no_gpu() -> str:
-    """What keeps torch from the GPU, as far as it says so."""
+    """The reason why torch has no GPU, as far as torch says it."""
     import torch
 
     if torch.version.cuda is None:
@@ -109,7 +110,7 @@ def _why_no_gpu() -> str:
 
 
 def generator(seed: int, *purpose: str | int) -> "torch.Generator":
-    """A generator of its own for each named purpose of a seed, e.g. `generator(0, "epoch", 3)`."""
+    """The random generator of a seed for a named purpose, e.g. `generator(0, "epoch", 3)`."""
     import torch
 
     digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
@@ -117,8 +118,8 @@ def generator(seed: int, *purpose: str | int) -> "torch.Generator":
 
 
 def matmul_rate(device: "torch.device", dtype: "torch.dtype", size: int) -> float:
-    """Floating-point operations per second of a square matrix product on this device, measured in a
-    moment.
+    """The floating-point operations per second of a square matrix product on this device, as
+    measured in a moment.
     """
     import torch
 

@@ -25,10 +25,11 @@ def descent(
     move: Callable[[int, Weights, Weights], Weights],
     batches: Iterable[tuple[Tensor, ...]] | None = None,
 ) -> Iterator[Step]:
-    """Yield the steps to `move(t, weights, gradients)`, t = 0, 1, ..., without end but for batches.
+    """Yield the steps to `move(t, weights, gradients)`, t = 0, 1, ..., while there are batches.
 
-    `loss_gradient(weights, *batch)` gives the loss (or one for each of a stack) and the gradients.
-    What `move` does not name stays. No tensor of a step is changed later.
+    Without batches there is no end. `loss_gradient(weights, *batch)` gives the loss (or one for
+    each training of a stack) and the gradients. A weight that `move` does not name stays as it is.
+    No tensor of a step is changed later.
     """
     weights = dict(start)
     for number, batch in enumerate(repeat(()) if batches is None else batches):
@@ -60,10 +61,10 @@ def gradient_descent(
 
 
 def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tuple[Weights, int]:
-    """The weights after the last step, and the number of the first whose loss is below a level, -1
-    where none is.
+    """The weights after the last step, and the number of the first step whose loss is below a
+    level, -1 where no loss is.
 
-    Without a step, the weights at the start.
+    Where there is no step, the weights are those at the start.
     """
     last = start
     fitted = -1
@@ -77,11 +78,11 @@ def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tupl
 def until_rest(
     steps: Iterable[Step], at_rest: Callable[[Weights], bool], every: int
 ) -> Iterator[Step]:
-    """Yield steps up to the first without loss after which the weights are at rest: no later step
-    would move them.
+    """Yield steps until one has no loss and leaves the weights at rest: no later step would move
+    them.
 
-    A step without loss asks `at_rest(weights)`, at most once in so many steps: it costs as much as
-    some of them.
+    After a step without loss `at_rest(weights)` is asked, at most once in so many steps, as it
+    costs as much as some of them.
     """
     next_check = 0
     for step in steps:

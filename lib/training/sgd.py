@@ -27,10 +27,10 @@ RMS = 0.2
 
 @dataclass
 class State:
-    """Where a training stands after `step` updates.
+    """The state of a training after `step` updates.
 
-    `loss` is the loss of the batch that made the last update, before it (NaN at step 0); a tensor
-    on the training's device, so that reading it is the only time the host waits. `moments` is what
+    `loss` is the loss of the batch that made the last update, before that update (NaN at step 0).
+    It is a tensor on the training's device: the host waits only where it is read. `moments` is what
     the optimiser remembers.
     """
 
@@ -40,15 +40,15 @@ class State:
     loss: Tensor = field(default_factory=lambda: torch.tensor(math.nan))
 
     def tensors(self) -> Weights:
-        """All its tensors under one name each, from which `from_tensors` makes it again."""
+        """All tensors of the state by name; `from_tensors` makes the state of them again."""
         weights = {f"weights {name}": weight for name, weight in self.weights.items()}
         moments = {f"moments {name}": moment for name, moment in self.moments.items()}
         return {**weights, **moments, "loss": self.loss}
 
     @classmethod
     def from_tensors(cls, step: int, tensors: Weights, device: torch.device) -> "State":
-        """The state after `step` updates from its tensors, on that device; tensors of other names
-        are passed over.
+        """The state after `step` updates, made of its tensors, on that device; tensors of other
+        names are passed over.
         """
         weights, moments = (
             {
@@ -62,8 +62,8 @@ class State:
 
 
 def warmup_cosine(step: int, warmup_steps: int, n_steps: int, n_cycles: int = 1) -> float:
-    """Factor on the learning rate for the update after `step` updates: linear warm-up, then half a
-    cosine to zero, `n_cycles` times (Loshchilov & Hutter 2017, without growing cycles).
+    """The factor on the learning rate for the update after `step` updates: linear warm-up, then
+    half a cosine to zero, `n_cycles` times (Loshchilov & Hutter 2017, without growing cycles).
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
@@ -78,7 +78,7 @@ MOST_SAVED = 1_000_000  # snapshots of a training
 def saved_steps(n_steps: int, every: int) -> list[int]:
     """The steps to save: 0, powers of two below `every`, multiples of `every`, and the last.
 
-    Raises `ValueError` for more than any run can hold.
+    Raises `ValueError` for more steps than any run can hold.
     """
     if n_steps // every > MOST_SAVED:
         raise ValueError(
@@ -201,8 +201,9 @@ def newton_schulz(
     r"""$X \leftarrow a X + (b X X^\top + c (X X^\top)^2) X$, five times from $G / \|G\|_F$.
 
     It brings X near the polar factor of G: singular values from a hundredth of the norm on come to
-    lie in about [0.68, 1.14], the smallest stay below. In the precision of G, or, as
-    torch.optim.Muon does on a CPU, with every product summed in float32 and rounded to `bfloat16`.
+    lie in about [0.68, 1.14], and the smallest stay below. It computes in the precision of G, or,
+    with `bfloat16`, as torch.optim.Muon does on a CPU: every product is summed in float32 and
+    rounded.
     """
     if G.shape[-2] > G.shape[-1]:
         return newton_schulz(G.mT, bfloat16=bfloat16).mT

@@ -1,7 +1,7 @@
-"""Several trainings as one, of tensors with a leading axis that counts them; a single one has no
-such axis.
+"""Several trainings as one, whose tensors have a leading axis that counts the trainings.
 
-What is a number in each, such as the optimiser's count of steps, is common to all.
+The tensors of a single training have no such axis. A tensor that holds one number, such as the
+optimiser's count of steps, is common to all trainings.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ def apart(whole: Tensors, n: int) -> list[Tensors]:
 
 
 def joined(batches: Sequence[Iterable[tuple[Tensor, ...]]]) -> Iterator[tuple[Tensor, ...]]:
-    """The batches of several trainings as one; those of a single one as they are."""
+    """The batches of several trainings as one; a single training keeps its batches as they are."""
     if len(batches) == 1:
         yield from batches[0]
         return
@@ -54,10 +54,11 @@ def joined(batches: Sequence[Iterable[tuple[Tensor, ...]]]) -> Iterator[tuple[Te
 
 
 class Losses:
-    """The sum of the losses of `n` trainings, whose gradient in the weights of one is that of its
-    own loss.
+    """The sum of the losses of `n` trainings; its gradient in the weights of one training is the
+    gradient of that training's own loss.
 
-    `tally` holds the sum and the number of each training's losses since their means were asked for.
+    `tally` holds, for each training, the sum and the number of its losses since the means were last
+    asked for.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class Losses:
         self.tally: Float[Tensor, "*training 2"] = torch.zeros(n, 2, device=device).squeeze(0)
 
     def __call__(self, weights: Tensors, *batch: Tensor) -> Float[Tensor, ""]:
-        """The sum, on a batch of each."""
+        """The sum of the losses, each on the batch of its training."""
         losses = self._each(weights, *batch)
         self.tally += torch.stack([losses.detach(), torch.ones_like(losses)], -1)
         return losses.sum()
 
     def means(self) -> Float[Tensor, "*training"]:
-        """The mean loss of each training over the batches since they were last asked for; NaN where
-        there was none.
+        """The mean loss of each training over the batches since the means were last asked for; NaN
+        where there was no batch.
         """
         found = self.tally[..., 0] / self.tally[..., 1]
         self.tally.zero_()

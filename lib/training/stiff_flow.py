@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.integrate import BDF, LSODA
 
 Vector = Float[np.ndarray, " n"]
-NEAR = 10  # times the velocity of rest: a step that is slower on average may have come to rest
+NEAR = 10  # a step slower than so many times the velocity of rest may have come to rest
 Method = Literal["LSODA", "BDF"]
 
 
@@ -20,8 +20,8 @@ class StalledError(ArithmeticError):
 
 @runtime_checkable
 class Loss(Protocol):
-    """A twice differentiable loss of a vector p: of the products, for networks with diagonal
-    weights.
+    """A twice differentiable loss of a vector p; in networks with diagonal weights, p are the
+    products.
     """
 
     def gradient(self, p: torch.Tensor) -> torch.Tensor:
@@ -35,10 +35,10 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Restrictable(Loss, Protocol):
-    """One that may be cheaper where most products are zero."""
+    """A loss that may be cheaper where most products are zero."""
 
     def restricted(self, support: torch.Tensor) -> Loss:
-        """The loss of the products in the support (rising), the others zero."""
+        """The loss of the products in the support (rising) while the others are zero."""
         ...
 
 
@@ -52,8 +52,8 @@ def gradient(loss: Loss, p: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class Step:
-    """Where the flow was at `before` and is at `time`, and the path between, interpolated in the
-    solver's own order.
+    """A step of the flow from its state at `before` to its state at `time`, and the path between
+    them, interpolated in the solver's own order.
     """
 
     before: float
@@ -64,7 +64,7 @@ class Step:
 
     @property
     def mean_velocity(self) -> Vector:
-        """Of the step: it shows for nothing whether a flow may be near rest."""
+        """The mean velocity over the step, a free check for being near rest."""
         return (self.state - self.origin) / (self.time - self.before)
 
 
@@ -81,10 +81,10 @@ def stiff_flow(
 ) -> Iterator[Step]:
     """Yield every step of `dx/dt = velocity(x)` from `begin` to `end`.
 
-    Local error below `rtol` |x| + `atol`. LSODA (Adams, and BDF where it is stiff) needs the fewest
-    velocities on a long way. BDF begins anew at less cost, and its Newton iterations, two a step at
-    least, come to rest at a stationary point, about which LSODA wanders within the tolerance.
-    Raises `StalledError` where the solver gives up.
+    The local error stays below `rtol` |x| + `atol`. LSODA (Adams, and BDF where the system is
+    stiff) needs the fewest velocities on a long way. BDF begins anew at less cost, and its Newton
+    iterations, at least two a step, come to rest at a stationary point, about which LSODA wanders
+    within the tolerance. Raises `StalledError` where the solver gives up.
     """
     solver = {"LSODA": LSODA, "BDF": BDF}[method](
         lambda _, x: velocity(x),
@@ -113,8 +113,8 @@ def stiff_flow(
 
 
 def first_crossing(step: Step, value: Callable[[Vector], float]) -> float:
-    """The time within the step at which `value` of the path becomes positive, by bisection: it is
-    so at the end.
+    """The time within the step at which `value` of the path becomes positive, by bisection; at the
+    step's end it must be positive.
     """
     low = step.before
     high = step.time
@@ -127,8 +127,8 @@ def first_crossing(step: Step, value: Callable[[Vector], float]) -> float:
 def until_positive(
     steps: Iterable[Step], value: Callable[[Vector], float]
 ) -> tuple[float, list[Step]] | None:
-    """The first time at which `value` is positive, with the steps up to it; None where it is so at
-    no step's end.
+    """The first time at which `value` is positive, with the steps up to it; None where it is
+    positive at no step's end.
     """
     passed = []
     for step in steps:

@@ -1,10 +1,10 @@
-"""Work that is kept: a cell is what a function gives for its arguments.
+"""Work that is kept: a cell is the result of a function for its arguments.
 
-A cell is computed once for as long as its arguments, the files that they name, the code by which it
-is computed, the packages and the kind of machine stay what they are: a problem, scale or seed that
-is added, or one that changes, costs nothing for the others, and a run after a kill costs what was
-cut off. An edit of other code voids no cell. Results are read back from scratch in every case, so
-that a kept cell and a new one give the same bytes.
+A cell is computed once, as long as its arguments, the files that they name, the code by which it is
+computed, the packages and the kind of machine stay the same. So a problem, scale or seed that is
+added or changed costs nothing for the others, and a run after a kill costs only what was cut off.
+An edit of other code voids no cell. Every result is read back from scratch, so that a kept cell and
+a new one give the same bytes.
 """
 
 import json
@@ -40,16 +40,16 @@ Training = TypeVar("Training", bound=Hashable)
 
 
 class Course(NamedTuple):
-    """What a training gives: tables by name, and the states that it saved, in order."""
+    """The result of a training: tables by name, and the states that it saved, in order."""
 
     tables: Tables
     states: list[Saved]
 
 
 def key_of(function: Callable[..., Any], *arguments: Any, device: str = "cpu") -> dict[str, Any]:
-    """All that the result of a function depends on.
+    """A key of everything that the result of a function depends on.
 
-    A path among the arguments counts by the content of its file or folder, a dataclass by its
+    For a path among the arguments the content of its file or folder counts, for a dataclass its
     values.
     """
     return {
@@ -70,9 +70,9 @@ def _described(value: Any) -> Any:
 
 
 class Cell(Scratch):
-    """The folder of a cell; what it keeps was computed by the code that its key names.
+    """The folder of a cell, whose content was computed by the code that its key names.
 
-    Raises `StoppedError` as it is entered, and where it would save, if code has changed.
+    Raises `StoppedError` if code has changed, when the folder is entered and before it saves.
     """
 
     def __init__(self, stage: str, key: Mapping[str, Any]):
@@ -99,7 +99,7 @@ class Cell(Scratch):
         return value
 
     def finish(self, result: Tables | Course) -> None:
-        """Save all that the function gives."""
+        """Save the result of the function."""
         tables, states = result if isinstance(result, Course) else (result, None)
         digests = {}
         for name, table in tables.items():
@@ -114,7 +114,7 @@ class Cell(Scratch):
         self.save("done", {}, {"files": digests, "states": n_states, "key": key})
 
     def result(self) -> Tables | Course | None:
-        """What the function gave; None where it has not finished, or something broke since."""
+        """The result of the function; None where it has not finished, or a file broke since."""
         done = self.load("done")
         if done is None:
             return None
@@ -139,10 +139,11 @@ def spread_cells(
     size: Callable[..., int] | None = None,
     device: str = "cpu",
 ) -> dict[Kind, list[Any]]:
-    """What every job (function, *arguments) gives, one list per kind; what is kept is not computed.
+    """The result of every job (function, *arguments), in one list per kind; a kept result is not
+    computed again.
 
-    On a CPU each core has a process. The progress bar counts jobs or, where `size(*arguments)` says
-    how much a job advances by itself, that.
+    On a CPU each core has a process. The progress bar counts jobs, or the `size(*arguments)` by
+    which each job advances it, where that is given.
     """
     every = [job for alike in jobs.values() for job in alike]
     sizes = [size(*arguments) if size else 0 for _, *arguments in every]
@@ -156,7 +157,7 @@ def spread_cells(
 
 @contextmanager
 def kept(function: Callable[..., Any], *arguments: Any, device: str = "cpu") -> Iterator[Keep]:
-    """Values of a cell that are kept one by one: an interrupted function goes on after the last."""
+    """The values of a cell, kept one by one: an interrupted function goes on after the last."""
     with Cell(stage_of(function), key_of(function, *arguments, device=device)) as cell:
         yield cell.keep
 
@@ -180,7 +181,7 @@ def write_tables(folder: Path, found: Mapping[str, Sequence[Tables | Course]]) -
 
 
 def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
-    """The tables of that name, one after another; without rows they give their columns alone."""
+    """The tables of that name as one; where none has a row, the columns alone."""
     tables = [part[name] for part in parts if name in part]
     filled = [table for table in tables if len(table)]
     if not tables:
@@ -189,7 +190,7 @@ def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
 
 
 def _kept(stage: str, key: Mapping[str, Any], size: int, job: Job) -> None:
-    """Compute a cell that is not there, or not whole."""
+    """Compute a cell that is missing or not whole."""
     with Cell(stage, key) as cell:
         if cell.result() is not None:
             advance(size)
@@ -202,7 +203,7 @@ def _kept(stage: str, key: Mapping[str, Any], size: int, job: Job) -> None:
 
 
 def _read(stage: str, key: Mapping[str, Any]) -> Tables | Course:
-    """What a finished cell gives."""
+    """The result of a finished cell."""
     with Cell(stage, key) as cell:
         found = cell.result()
     if found is None:
@@ -215,8 +216,8 @@ def _state(number: int) -> str:
 
 
 class Checkpoints:
-    """What a training keeps in its cell: a snapshot with a row of numbers per step to save, and its
-    newest checkpoints; the rows are drawn as curves.
+    """The files of a training in its cell: a snapshot with a row of numbers for each step to save,
+    and its newest checkpoints; the rows are drawn as curves.
     """
 
     def __init__(self, cell: Scratch, steps: Sequence[int], curves: Curves):
@@ -231,14 +232,14 @@ class Checkpoints:
                 self._rows[step] = snapshot[1]
 
     def complete(self) -> bool:
-        """Whether every snapshot is there; then the curves are drawn again."""
+        """Whether every snapshot is there; if so, the curves are drawn again."""
         complete = list(self._rows) == list(self._steps)
         if complete:
             self._draw(self._steps[-1])
         return complete
 
     def save(self, step: int, tensors: Tensors, scores: Row) -> None:
-        """Save the snapshot of a step, with a row of its scores, which are read here."""
+        """Save the snapshot of a step, with a row of its scores, whose values are read here."""
         row = {"step": step, **{name: float(score) for name, score in scores.items()}}
         self._cell.save(_snapshot(step), tensors, row)
         self._curves.log(row)
@@ -261,7 +262,7 @@ class Checkpoints:
         return self._pace.due()
 
     def checkpoint(self, step: int, tensors: Tensors) -> None:
-        """Save all that the training needs to go on; the newest are kept."""
+        """Save all that the training needs to go on; only the newest checkpoints are kept."""
         with self._pace:
             self._cell.save(_checkpoint(step), tensors, {"step": step})
             self._drop(self._cell.names("checkpoint")[:-KEPT])
@@ -281,14 +282,14 @@ class Checkpoints:
 
 
 class Pace:
-    """When a checkpoint is due: after five seconds, or thirty times what the last one cost."""
+    """The pace of checkpoints: each is due 5 seconds, or thirty times the cost, after the last."""
 
     def __init__(self) -> None:
         self.cost = 0.0
         self.end = time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time."""
+        """Whether a checkpoint is due."""
         return time.monotonic() - self.end > max(5.0, 30 * self.cost)
 
     def __enter__(self) -> None:
@@ -303,7 +304,9 @@ class Pace:
 def unfinished(
     trainings: Mapping[Training, tuple[Scratch, Curves]], steps: Sequence[int]
 ) -> Iterator[dict[Training, Checkpoints]]:
-    """What the trainings keep that are not complete; as the `with` statement ends they are."""
+    """The checkpoints of the trainings that are not complete, until the `with` statement ends, when
+    they are.
+    """
     with ExitStack() as opened:
         found = {}
         for training, (cell, curves) in trainings.items():

@@ -1,8 +1,7 @@
-"""How a stage starts and ends: on a typed command line, and in one line for bad input or a poor
-machine.
+"""The start and the end of a stage: a typed command line, and one line of error for bad input or a
+poor machine.
 
-`stages/__init__.py` imports this before anything else is imported: what it needs at once must load
-at once.
+`stages/__init__.py` imports this module before anything else: what it needs at once must load fast.
 """
 
 import gc
@@ -27,23 +26,24 @@ WRITTEN = (OutFile, OutFolder, list[OutFolder])
 
 def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     """Run `main` on the command line's arguments, as its signature types them: a text, a number, a
-    path or paths.
+    path or several paths.
 
-    A path that `main` writes is an `OutFile` or an `OutFolder`, also several; every other is read,
-    where it is there.
+    A path that `main` writes is an `OutFile` or an `OutFolder`, or a list of these; every other
+    path is read, if it exists.
 
-    A parameter with a default is an option, `--name`. With `environment`, what is not given there
-    is taken from the variable of its name in capitals, where that is not empty; what is in neither
-    ends with one line, which shows the `make` command of the module's docstring.
+    A parameter with a default is an option, `--name`. With `environment`, an argument that is not
+    given is taken from the variable of its name in capitals, if that is not empty. Where neither
+    has a value, the process ends with one line, which shows the `make` command of the module's
+    docstring.
 
-    Before `main` begins, data sets that are read are verified (`verify`), and what is to be written
-    is tried: the place of each path that is written, or that is not there yet. What `in_one_line`
-    knows and Ctrl-C end the process with one line; everything else, a fault of ours, with a
+    Before `main` begins, data sets that are read are verified (`verify`), and writing is tried at
+    the place of each path that is written or does not exist yet. An error that `in_one_line` knows,
+    and Ctrl-C, end the process with one line; any other error is a fault of ours and ends it with a
     traceback.
     """
     import inspect
 
-    if not gc.isenabled():  # by `stages/__init__.py`; what was imported is never garbage
+    if not gc.isenabled():  # turned off by `stages/__init__.py`; imported modules are never garbage
         gc.freeze()
         gc.enable()
     forget()
@@ -55,7 +55,7 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
             _check(value, parameters[name])
         main(**arguments)
         if any(parameter.annotation in WRITTEN for parameter in parameters.values()):
-            # DVC would record what is there now as what made the outputs
+            # DVC would record the code as it is now as the code that made the outputs
             stop_where_changed([*changed(code_of(main)), *read_otherwise()])
     except KeyboardInterrupt:
         end_interrupted()
@@ -78,7 +78,7 @@ def _parsed(
     for name, parameter in parameters.items():
         several = get_origin(parameter.annotation) is list
         kind = parameter.annotation
-        while get_args(kind):  # of list[Path], of an OutFile
+        while get_args(kind):  # the type within list[Path], or behind an OutFile
             kind = get_args(kind)[0]
         given = (environment and os.environ.get(name.upper())) or None
         if _is_option(parameter):
@@ -117,10 +117,10 @@ def _check(value: Any, parameter: "Parameter") -> None:
 
 
 def _files(value: Any) -> list[Path]:
-    """What an argument has a stage read: a path, or the files of a list; or of a text, which may
-    name a file.
+    """The files that an argument has a stage read: a path, the files of a list, or the file that a
+    text may name.
 
-    A user may have made such a file: a safetensors file that a text names needs no digest.
+    A user may have made the file that a text names: a safetensors file needs no digest there.
     """
     if isinstance(value, Path):
         return [value]
@@ -131,10 +131,10 @@ def _files(value: Any) -> list[Path]:
 
 
 def _try_to_write(path: Path, kind: Any) -> None:
-    """Raise what writing there will raise; nothing is left.
+    """Raise the error that writing there would raise, and leave nothing behind.
 
-    Files are replaced as wholes (`atomic`), so that their folder alone must be one to write in; in
-    a folder that is there, all of its folders.
+    Files are replaced as wholes (`atomic`), so that only their folder must be writable; below a
+    folder that exists, all of its folders must be.
     """
     if kind == OutFile and path.is_dir():
         raise InputError(f"{path}: wanted a file to write, got a folder")
@@ -155,7 +155,7 @@ def refuse_shallow_clone() -> None:
     """End with one line where DVC runs an experiment in a folder of its own, begun in a shallow
     clone.
 
-    DVC saves no experiment there (`exp run --temp` or `--queue`), and says so nowhere.
+    There DVC saves no experiment (`exp run --temp` or `--queue`), and says so nowhere.
     """
     root = os.environ.get("DVC_ROOT", "")
     elsewhere = "DVC_EXP_NAME" in os.environ and not Path(root).samefile(".")

@@ -1,4 +1,4 @@
-"""Worker processes: who computes, which changes no bit of a result."""
+"""Worker processes: they decide who computes, which changes no bit of a result."""
 
 import functools
 import multiprocessing
@@ -25,7 +25,7 @@ from lib.work.ray_workers import WORKERS, cluster, spread_over_cluster
 from lib.work.signals import end_worker_with_parent, kill_with_parent
 
 Result = TypeVar("Result")
-Drawing = TypeVar("Drawing")  # what makes a figure
+Drawing = TypeVar("Drawing")  # the function that makes a figure
 
 
 def available_cores() -> int:
@@ -35,7 +35,7 @@ def available_cores() -> int:
 
 
 def n_parallel(device: str, n_threads: int = 1) -> int:
-    """How many jobs of `n_threads` are computed here side by side; one on a GPU."""
+    """The number of jobs of `n_threads` that are computed here side by side; one on a GPU."""
     return 1 if kind_of(device) == "cuda" else available_cores() // n_threads or 1
 
 
@@ -54,15 +54,15 @@ def spread(
     """Yield `function(*job)` for each job, in order, computed with `n_threads` each, here or by
     worker processes: as many as `n_parallel` says, or `n_processes`.
 
-    A progress bar counts the jobs that are done, or, up to `total`, what they `advance`. They are
-    pure functions of their arguments, so that the number of processes changes no bit. What needs
-    one process alone is computed here. A worker ends when its parent does; the first error of a
-    worker is raised here, and what has not begun is cancelled. A worker that dies ends the work
-    (`StoppedError`).
+    A progress bar counts the jobs that are done, or, up to `total`, the units that they `advance`.
+    Jobs are pure functions of their arguments, so that the number of processes changes no bit.
+    Work for one process alone is done here. A worker ends when its parent does; the first error
+    of a worker is raised here, and jobs that have not begun are cancelled. A worker that dies ends
+    the work (`StoppedError`).
 
     Where the environment's `LAB_WORKERS` names a Ray cluster, its workers compute all jobs, however
     many processes are named. There each job is given `n_bytes` of memory, and a GPU where `device`
-    is one; it is tried again where its worker is lost.
+    is one; a job whose worker is lost is tried again.
     """
     address = cluster(os.environ.get(WORKERS, ""))
     if total is None:
@@ -146,7 +146,7 @@ def _spread_over_workers(
             yield future.result()
     except BrokenProcessPool as error:
         why = _cause_of_death(list(workers.values()), n_kills) or str(error)
-        # one that began while the pool broke would be waited for
+        # a worker that began while the pool broke would be waited for
         for worker in multiprocessing.active_children():
             worker.kill()
         raise StoppedError(f"{label}: a worker process died: {why}") from error
@@ -166,7 +166,9 @@ def _submitted(
 
 
 def _cause_of_death(workers: Iterable[BaseProcess], n_kills: int) -> str:
-    """How the first worker ended, and why that may be; the pool ends the others by SIGTERM."""
+    """The way in which the first worker ended, and its likely cause; the pool ends the others by
+    SIGTERM.
+    """
     end = time.monotonic() + 2
     while True:  # for a moment, another thread may be the one that asks for a process's end
         ended = [(worker.pid, worker.exitcode) for worker in workers if worker.exitcode is not None]
@@ -194,12 +196,12 @@ def _cause_of_death(workers: Iterable[BaseProcess], n_kills: int) -> str:
 
 
 def _kills_for_memory() -> int:
-    """How many processes Linux has ended for want of memory; 0 where that is not known."""
+    """The number of processes that Linux has ended for want of memory; 0 if it is not known."""
     return int(_field("vmstat", "oom_kill"))
 
 
 def _field(file: str, name: str) -> float:
-    """A number of a file of /proc; 0 where there is none."""
+    """A number in a file of /proc; 0 where there is none."""
     try:
         lines = [line.split() for line in Path("/proc", file).read_text("utf-8").splitlines()]
     except OSError:

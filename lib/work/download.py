@@ -1,10 +1,10 @@
-"""Download a file whose size and SHA-256 are known: resumed where it was cut, from mirrors in turn,
-verified.
+"""Download a file whose size and SHA-256 are known: from mirrors in turn, resumed where it was cut,
+and verified.
 
-The addresses are tried in the order given. What has come of the file lies beside it as `.part` and
-is continued by an HTTP range, also by another address or another run; the name itself appears only
-when all of it is there and verified. (requests does the transfer; pooch, which would also check the
-hash, can neither resume nor use mirrors.)
+The addresses are tried in the order given. The part of the file that has come lies beside it as
+`.part` and is continued by an HTTP range, also from another address or in another run; the name
+itself appears only when the whole file is there and verified. (requests does the transfer; pooch,
+which would also check the hash, can neither resume nor use mirrors.)
 """
 
 import os
@@ -49,10 +49,10 @@ def download(
     """Bring the file of that SHA-256 `digest` and `size` in bytes to `path`.
 
     An address is given up after `attempts` in a row that brought less than 1 % of the file, with
-    pauses of `pause` seconds that double; at once, where it says that it has no such file or has
-    another one. A file that is there and verified is kept. Raises `InputError` where no address
-    gave the file, with the reason of each, and where it cannot be written. One process at a time:
-    lock the folder where there may be more.
+    pauses of `pause` seconds that double; at once, if it says that it has no such file, or if it
+    has another one. A file that is there and verified is kept. Raises `InputError` where no address
+    gave the file, with the reason of each, and where the file cannot be written. Only one process
+    may do so at a time: lock the folder where there may be more.
     """
     if path.exists() and mismatch(path, digest, size) is None:
         return
@@ -86,7 +86,7 @@ def download(
 
 
 def mismatch(path: Path, digest: str, size: int) -> str | None:
-    """What sets the file apart from that SHA-256 and size; None where nothing does."""
+    """The difference between the file and that SHA-256 and size, in words; None without one."""
     length = path.stat().st_size
     if length != size:
         return f"{length} bytes, wanted {size}"
@@ -96,7 +96,7 @@ def mismatch(path: Path, digest: str, size: int) -> str | None:
 
 @dataclass
 class _Source:
-    """One address of the file, and what it has given so far."""
+    """An address of the file, and what it has given so far."""
 
     session: requests.Session
     url: str
@@ -104,8 +104,8 @@ class _Source:
     size: int
     timeout: float
     bar: Any
-    etag: str | None = None  # of the version that it gives: a range of another is not taken
-    whole: bool = False  # all of `part` came in one answer of this address
+    etag: str | None = None  # the version that it gives: a range of another version is not taken
+    whole: bool = False  # whether all of `part` came in one answer of this address
 
     def bring(self, digest: str, attempts: int, pause: float) -> None:
         """Complete and verify `part` from this address."""
@@ -133,7 +133,7 @@ class _Source:
             time.sleep(pause * 2 ** max(0, failed - 1))
 
     def receive(self) -> None:
-        """Append what is missing of `part`, or begin anew where the server gives no range."""
+        """Append what `part` lacks, or begin anew where the server gives no range."""
         have = _length(self.part)
         if have >= self.size:  # an earlier run ended before it could verify this
             self.whole = False
@@ -168,7 +168,7 @@ class _Source:
             raise _CutShortError(f"ended after {length} of {self.size} bytes")
 
     def check(self, answer: requests.Response, have: int) -> None:
-        """Raise where the answer cannot be (the rest of) the file: no byte of `part` is lost."""
+        """Raise where the answer is not (the rest of) the file: no byte of `part` is lost."""
         status = f"{answer.status_code} {answer.reason}"
         if answer.status_code in (408, 425, 429) or answer.status_code >= 500:
             raise _CutShortError(status)

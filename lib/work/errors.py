@@ -1,14 +1,16 @@
-"""What ends a program in one line: bad input, lost workers, an edit meanwhile, a poor machine."""
+"""The errors that end a program in one line: bad input, lost workers, an edit, a poor machine."""
 
 import errno
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 from lib.files.files import InputError
 
 ROOM = "room to write, got none"
 PERMISSION = "the permission for it"
 FILES = "more open files (`ulimit -n` says how many)"
-WANTED = {  # of the machine, by the error that it gave
+WANTED = {  # what the machine lacks, by the error that it gave
     errno.ENOSPC: ROOM,
     errno.EDQUOT: ROOM,
     errno.EFBIG: ROOM,
@@ -27,19 +29,30 @@ WANTED = {  # of the machine, by the error that it gave
 }
 
 
+OWN = ("benchmarks", "lib", "published", "stages", "tests", "tools")
+WITHOUT_MEMORY = (  # what torch and the loader of libraries say where memory is short
+    "can't allocate memory",
+    "cannot allocate memory: ",
+    "cannot map zero-fill pages",
+    "failed to map segment from shared object",
+)
+
+
 class StoppedError(RuntimeError):
-    """Why work has ended, in one line: no fault of code or input, such as a lost worker."""
+    """The reason why work has ended, in one line, where neither code nor input is at fault."""
 
 
 def stop_where_changed(names: Sequence[str]) -> None:
-    """Raise `StoppedError` where there are names: of what has changed."""
+    """Raise `StoppedError` if there are names of files that have changed."""
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
 
 
 def in_one_line(error: Exception) -> str | None:
-    """What a program says of an error; None of a fault of ours, which ends with a traceback."""
+    """The line that a program prints for an error; None for a fault of ours, which ends with a
+    traceback.
+    """
     if isinstance(error, InputError | StoppedError):
         return str(error)
     if "gloo/transport" in str(error) or type(error).__name__ == "DistBackendError":
@@ -48,13 +61,39 @@ def in_one_line(error: Exception) -> str | None:
     return f"{said}; what is unfinished is removed" if said else None
 
 
-def lacking(error: Exception) -> str | None:
-    """What this machine lacks, as an error says it; None where the error is of another kind."""
+def lacking(error: BaseException) -> str | None:
+    """What this machine lacks, according to an error; None if the error is of another kind."""
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.errno in WANTED:
         return f"{text}: wanted {WANTED[error.errno]}"
-    kind = type(error).__name__  # torch's has no type of its own on a CPU
+    kind = type(error).__name__  # torch's error has no type of its own on a CPU
     of_memory = isinstance(error, MemoryError) or kind == "OutOfMemoryError"
-    if of_memory or "can't allocate memory" in text:
+    if of_memory or any(said in text for said in WITHOUT_MEMORY):
         return f"{text[:300] or kind}: wanted {WANTED[errno.ENOMEM]}"
     return None
+
+
+def say_in_one_line_what_imports_lack() -> None:
+    """Have an import end this process with one line, where memory or a package is what it lacks."""
+
+    def say(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        said = lacking(error) or absent(error)
+        if said is None:
+            sys.__excepthook__(kind, error, trace)
+        else:
+            print(f"error: {said}", file=sys.stderr)
+
+    sys.excepthook = say
+
+
+def absent(error: BaseException) -> str | None:
+    """Which package an import did not find; None where it is a module of ours, or another error."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    package = error.name.partition(".")[0]
+    if package in OWN:
+        return None
+    return (
+        f"wanted the package {package}, got none in {sys.prefix}: activate .venv, or let `make` "
+        "make it whole"
+    )

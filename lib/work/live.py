@@ -17,7 +17,7 @@ from typing import Any
 class Curves:
     """The curves of one training, in a folder of that name; use it in a `with` statement.
 
-    What goes wrong with them is a warning, and the end of the curves, not of the training.
+    An error in writing them becomes a warning and ends the curves, but not the training.
     """
 
     def __init__(self, name: str):
@@ -35,7 +35,7 @@ class Curves:
         return self
 
     def log(self, row: Mapping[str, float]) -> None:
-        """Add a row: a step, and the numbers there."""
+        """Add a row: a step, and its numbers."""
         if self._live is None:
             return
         with self._warned():
@@ -58,6 +58,6 @@ class Curves:
         except Exception as error:
             self._live = None
             module = error.name if isinstance(error, ModuleNotFoundError) else None
-            if (module or "").split(".")[0] != "dvclive":  # which need not be installed
+            if (module or "").split(".")[0] != "dvclive":  # a package that need not be installed
                 said = f"no more live curves of {self.name}: {type(error).__name__}: {error}"
                 warnings.warn(said, stacklevel=3)

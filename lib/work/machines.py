@@ -1,4 +1,4 @@
-"""What the bits of a result depend on: the packages that compute, and the kind of processor."""
+"""The packages that compute and the kind of processor, on which the bits of a result depend."""
 
 import functools
 import platform
@@ -15,12 +15,12 @@ PACKAGES = (
     "pillow",
     "transformers",
     "peft",
-)  # that compute
+)  # the packages that compute
 
 
 @functools.cache
 def machine(device: str = "cpu") -> dict[str, str]:
-    """What the bits of a result depend on here: packages, and the kind of CPU, or of GPU."""
+    """The packages of this machine and the kind of its CPU or GPU, on which bits depend."""
     import torch
 
     found = {}

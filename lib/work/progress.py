@@ -1,4 +1,4 @@
-"""How far the work has come: what computes reports it to a bar, here or in the parent."""
+"""Progress: code that computes reports it to a bar, in this process or in its parent."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ def advance(n: int = 1) -> None:
 
 
 def report_to(report: Callable[[int], object]) -> None:
-    """Have what is computed from here on `advance` there."""
+    """Let all that is computed from here on report its progress there."""
     global _report
     _report = report
 
 
 @contextmanager
 def reporting(report: Callable[[int], object]) -> Iterator[None]:
-    """Have what is computed meanwhile `advance` there."""
+    """Let all that is computed within the block report its progress there."""
     global _report
     before = _report
     _report = report

@@ -1,7 +1,7 @@
 """Several processes that compute one training together: ranks, as torchrun starts them.
 
-How many they are the environment says, `LAB_RANKS`, and not params.yaml: no bit of a result depends
-on it. The first rank alone reads and writes what is kept, and speaks.
+The environment's `LAB_RANKS` says how many they are, and not params.yaml, as no bit of a result
+depends on it. The first rank alone reads and writes files that are kept, and prints.
 """
 
 import os
@@ -30,17 +30,17 @@ def is_rank() -> bool:
 
 
 def n_ranks() -> int:
-    """How many ranks compute together; 1 where this process computes alone."""
+    """The number of ranks that compute together; 1 where this process computes alone."""
     return int(os.environ["WORLD_SIZE"]) if is_rank() else 1
 
 
 def n_ranks_here() -> int:
-    """How many of them this machine has."""
+    """The number of these ranks on this machine."""
     return int(os.environ["LOCAL_WORLD_SIZE"]) if is_rank() else 1
 
 
 def rank() -> int:
-    """The number of this process among them; 0 where it computes alone."""
+    """The number of this process among the ranks; 0 where it computes alone."""
     return int(os.environ["RANK"]) if is_rank() else 0
 
 
@@ -50,11 +50,11 @@ def is_first() -> bool:
 
 
 def launch(n_parts: int, device: str) -> bool:
-    """Have as many ranks as `LAB_RANKS` says run this program, and wait for them; False where this
-    process is to compute.
+    """Let as many ranks as `LAB_RANKS` says run this program, and wait for them; return False where
+    this process is to compute itself.
 
-    Raises `InputError` for a number that does not divide `n_parts`, a device that ranks cannot
-    share out, or a cluster beside it, and `StoppedError` where a rank has ended early; then all
+    Raises `InputError` for a number that does not divide `n_parts`, for a device that ranks cannot
+    share, or for a cluster besides, and `StoppedError` where a rank has ended early; by then all
     have ended.
     """
     n = n_ranks() if is_rank() else _wanted()
@@ -83,7 +83,7 @@ def _wanted() -> int:
 def _run(n: int) -> None:
     """Run this program as `n` ranks of this machine.
 
-    torchrun's own code, in this process: so the ranks end with the stage that DVC has started.
+    torchrun's own code runs in this process, so that the ranks end with the stage that DVC started.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -92,7 +92,9 @@ def _run(n: int) -> None:
     program = sys.modules["__main__"].__spec__
     if program is None:
         raise InputError(f"{RANKS}: wanted a program that `python -m` runs, got {sys.argv[0]}")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else torchrun does, and warns; params say more
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", "1"
+    )  # otherwise torchrun sets it, and warns; params may say more
     options = ["--standalone", "--max-restarts=0", f"--nproc-per-node={n}"]
     try:
         run.main([*options, f"--log-dir={os.devnull}", "-m", program.name, *sys.argv[1:]])
@@ -128,7 +130,7 @@ def join(device: str) -> None:
 
 
 def leave() -> None:
-    """Part from the other ranks at the end, where there are any."""
+    """Leave the other ranks at the end, where there are any."""
     if is_rank():
         import torch.distributed as dist
 
@@ -136,12 +138,12 @@ def leave() -> None:
 
 
 def own_device(device: str) -> str:
-    """The device of this rank: of several GPUs, each has its own."""
+    """The device of this rank: where there are several GPUs, each rank has its own."""
     return f"cuda:{os.environ['LOCAL_RANK']}" if is_rank() and device == "cuda" else device
 
 
 def of_first(compute: Callable[[], Value]) -> Value:
-    """What the first rank computes, in every rank."""
+    """The value that the first rank computes, in every rank."""
     value = compute() if is_first() else None
     if not is_rank():
         return value  # type: ignore[return-value]

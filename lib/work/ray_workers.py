@@ -30,19 +30,19 @@ from lib.work.machines import machine
 from lib.work.progress import reporting
 from lib.work.scratch import scratch_root
 
-# of the environment, not of params.yaml: no bit of a result depends on who computes it
+# in the environment, not in params.yaml: no bit of a result depends on who computes it
 WORKERS = "LAB_WORKERS"
 MIXED = "LAB_MIXED_CPUS"
 VARIABLES = ("DVC_ROOT", "DVC_EXP_NAME", MIXED)  # workers have those of this process
 LEFT_OUT = ("/*", "!.", "!/lib", "!/stages", "__pycache__")  # all but lib and stages
 IN_FLIGHT = 4096  # jobs given to Ray: more than a cluster has cores, few enough to hold in memory
-RETRIES = 3  # of a job whose worker is lost
+RETRIES = 3  # for a job whose worker is lost
 EVERY = 0.2  # seconds between two looks at what has ended
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a worker must find: the folders of this machine, its kind of CPU and its packages."""
+    """The things that a worker must find: this machine's folders, kind of CPU and packages."""
 
     home: Path  # the working folder here
     marks: tuple[Path, ...]  # files of this work alone, in the folders that all machines share
@@ -54,7 +54,7 @@ class Terms:
 def cluster(workers: str) -> str | None:
     """The address of the Ray cluster that `LAB_WORKERS` names; None for this machine's processes.
 
-    Raises `InputError` for what names neither.
+    Raises `InputError` for a value that names neither.
     """
     if workers in ("", "local"):
         return None
@@ -110,7 +110,9 @@ def spread_over_cluster(
 
 
 def _connected(address: str) -> Any:
-    """Ray, which has joined the cluster at that address, and ships this code to its workers."""
+    """The module of Ray, after it joined the cluster at that address; it ships this code to the
+    workers.
+    """
     root = Path(lib.__path__[0]).parent
     variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     variables[WORKERS] = "local"  # a job spreads no jobs
@@ -129,7 +131,7 @@ def _connected(address: str) -> Any:
 
 @contextmanager
 def _terms(n_threads: int) -> Iterator[Terms]:
-    """The terms of one work, whose marks stand in the shared folders while it lasts."""
+    """Yield the terms of the work; their marks stand in the shared folders while it lasts."""
     home = Path.cwd()
     here = home / ".dvc" / "tmp"
     scratch = scratch_root().absolute()
@@ -144,7 +146,7 @@ def _terms(n_threads: int) -> Iterator[Terms]:
 
 
 def _work(terms: Terms, job: bytes) -> bytes:
-    """What a job gives, and how much it advanced; Ray's own pickles would copy its classes."""
+    """The result of a job, and how much it advanced; Ray's own pickles would copy its classes."""
     accept(terms)
     function, arguments = pickle.loads(job)  # noqa: S301
     advanced: list[int] = []

@@ -1,9 +1,9 @@
 """A folder outside of every declared output, in which a stage keeps what it need not compute again.
 
 The folder's name is a digest of all that determines its content, so that stale state can never leak
-into another run. It is locked while it is used, and holds safetensors files whose names carry their
-digest, so that a file that was cut short or altered is noticed, skipped with a warning, and made
-again.
+into another run. The folder is locked while it is used. Its safetensors files have their digest in
+their names, so that a file that was cut short or altered is noticed, skipped with a warning, and
+made again.
 """
 
 import json
@@ -20,7 +20,9 @@ from lib.files.files import atomic, sha256
 from lib.files.inputs import header_of
 
 DIGEST = 24 * "[0-9a-f]"
-Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
+Tensors = Mapping[
+    str, Any
+]  # torch's tensors by name; torch is loaded only where they are saved or loaded
 
 
 def scratch_root() -> Path:
@@ -43,7 +45,7 @@ class Scratch:
         except Timeout:
             print(f"waiting: another process works in {self.folder}", file=sys.stderr, flush=True)
             self._lock.acquire()
-        os.utime(self._lock.lock_file)  # when it was used last: `tools.scratch` looks there
+        os.utime(self._lock.lock_file)  # the time of its last use, at which `tools.scratch` looks
         for part in self.folder.glob(".*.part"):
             part.unlink()
         return self

@@ -1,4 +1,4 @@
-"""How a process ends: by Ctrl-C, and with the process that started it."""
+"""The end of a process: by Ctrl-C, and with the process that started it."""
 
 import ctypes
 import os
@@ -8,33 +8,33 @@ import threading
 import time
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
 def interrupt_at_once() -> None:
-    """Have Ctrl-C end this process without a word: it imports, and has nothing to tidy up."""
+    """Let Ctrl-C end this process without a word, while it imports and has nothing to tidy up."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt_by_an_error() -> None:
-    """Have Ctrl-C raise `KeyboardInterrupt` again: from here on there is something to tidy up."""
+    """Let Ctrl-C raise `KeyboardInterrupt` again: from here on there is something to tidy up."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def end_interrupted() -> None:
-    """End as a shell expects it of Ctrl-C, and wait for nobody: workers end with this process."""
+    """End as a shell expects after Ctrl-C, and wait for nobody: workers end with this process."""
     os.write(2, b"\nerror: interrupted; what is unfinished is removed\n")
     os._exit(130)
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it ends, at once where it has ended already.
+    """End this process when the one that started it ends, or at once if that has ended already.
 
-    So no orphan of a killed DVC goes on, and writes outputs beside the next run. DVC starts a
-    command through a shell, and one that does not hand its process over to the command stays
-    between the two: then its parent counts too, which a thread looks at.
+    So no orphan of a killed DVC goes on and writes outputs beside the next run. DVC starts a
+    command through a shell, and a shell that does not hand its process over to the command stays
+    between the two: then its parent counts, too, and a thread watches it.
     """
     ancestors = _ancestors()
     if any(map(_adopts_orphans, ancestors)):
@@ -44,13 +44,13 @@ def end_with_parent() -> None:
 
 
 def kill_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, where the system is Linux."""
+    """Let the kernel kill this process when its parent ends, if the system is Linux."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def end_worker_with_parent() -> None:
-    """End this worker when the process that asked for it ends, be it its parent or not."""
+    """End this worker when the process that asked for it ends, whether or not it is its parent."""
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 
@@ -65,7 +65,7 @@ def _wait_for_parent() -> None:
 
 
 def _ancestors() -> list[int]:
-    """The parent, and its parent too where it is a shell that runs one command, as Linux tells."""
+    """The parent, and its own parent if Linux says that the parent is a shell for one command."""
     parent = os.getppid()
     try:
         *_, option, _command, _end = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
@@ -78,7 +78,7 @@ def _ancestors() -> list[int]:
 
 
 def _adopts_orphans(parent: int) -> bool:
-    """Whether a process is no true parent: orphans fall to the init, or to a user's systemd."""
+    """Whether a process adopts orphans, as init and a user's systemd do, and is no true parent."""
     if parent == 1:  # in a container that may be DVC, which leads the group of its stages
         return os.getpgid(1) != os.getpgrp()
     try:

@@ -7,7 +7,7 @@ the pipeline. The number needed is where the test hinge loss, made falling, pass
 `low_rank_sparse.evaluate`. Nulls have W_Q and W_K as they began.
 
 Tables, a figure, measures and where they come from are kept beside this program; claims and report
-read them. A minute and a half of two CPU cores.
+read them. It takes a minute and a half of two CPU cores.
 """
 
 import time
@@ -53,12 +53,12 @@ from tools.publish import write_provenance
 OUT = Path("published/samples")
 COMMAND = "python -m published.samples.run"
 GRID = (2, 4, 6, 8, 12, 16, 22, 32, 46, 64, 90, 128, 180, 256)
-# By confusion tokens: of each number of label-relevant tokens, the largest number of samples.
+# By the number of confusion tokens and of label-relevant tokens, the largest number of samples.
 LARGEST = {
     0: {1: 128, 2: 90, 3: 64, 4: 64, 6: 46, 8: 32},
     1: {3: 90, 4: 90, 5: 64, 6: 46, 8: 32, 10: 22},
 }
-# The same of the nulls, at the ends of what a claim compares.
+# The same for the nulls, at the ends of what a claim compares.
 LARGEST_NULL = {0: {2: 180, 8: 46}, 1: {6: 64, 10: 32}}
 NAMES = {0: "alone", 1: "confused"}
 OWN = {"labels": "1|1", "permuted": False, "n_outputs": 1, "readout": "tied", "n_neurons": 100}
@@ -90,7 +90,7 @@ def of_seed(
     fitted_loss: float,
     seed: int,
 ) -> dict[str, pd.DataFrame]:
-    """A row for each number of confusion and of label-relevant tokens and of samples."""
+    """A row for each number of confusion tokens, of label-relevant tokens and of samples."""
     rows = []
     for n_confusion, by_relevant in largest.items():
         name = NAMES[n_confusion] + "_untrained_attention" * frozen

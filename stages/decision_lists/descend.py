@@ -53,7 +53,7 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
     write_tables(tables, spread_cells(jobs, label=section, unit="run"))
 
 
-def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
+def row_of_descent(task: Task, found: CompliantDescent) -> dict[str, Any]:
     """The task of a descent, its step size, and the curvature on its way."""
     return task.about() | {
         "length": task.longest,
@@ -80,7 +80,7 @@ def descend_alone(task: Task, solve: Solver) -> Tables:
     start = {"W": torch.zeros_like(P), "V": bound.scale * P}
     found = compliant_descent(loss, start, ["W"], right, curvature, solve)
     W = found.steps[-1].weights["W"]
-    row = described(task, found) | {
+    row = row_of_descent(task, found) | {
         "bound": 2 * bound.time / found.step_size,
         "margin": list_order_margin(W, task.lists, task.seq_len, repeats=False),
     }
@@ -119,7 +119,7 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
         margin = logit_margin(W, V, *lists, repeats=False)
     else:
         margin = float(loss.margins(last).min())
-    row = described(task, found) | {
+    row = row_of_descent(task, found) | {
         "noise": noise,
         "preconditions": bound.met(residual, start_deviation, eta, largest),
         "delta": bound.delta,

@@ -119,7 +119,7 @@ def main(
     folders = flow, scales, descend, train, control, check, certify
     tables = read_tables(*folders, factored, follow)
     tables["spectra"] = read_table(spectra, SPECTRA)
-    tables |= described(tables, tasks, params, section)
+    tables |= condensed_tables(tables, tasks, params, section)
     tables |= shown(tasks[params.shown_task], joint, params)
 
     early = f"{params.early_begin:g} to {params.early_end:g}"
@@ -142,7 +142,9 @@ def read_tables(*folders: Path) -> Tables:
     return {file.stem: read_table(file, TABLES[file.stem].split()) for file in wanted}
 
 
-def described(tables: Tables, tasks: dict[str, Task], params: Evaluate, section: str) -> Tables:
+def condensed_tables(
+    tables: Tables, tasks: dict[str, Task], params: Evaluate, section: str
+) -> Tables:
     """The tables that figures and measures use in place of whole courses and of every case."""
     found: Tables = {}
     if "theorem" in tables:

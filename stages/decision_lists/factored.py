@@ -138,7 +138,9 @@ def descend(case: Case, task: Task, of: Kind) -> Tables:
     about |= {"sigma_1": largest(G[0]), "learning_rate": case.learning_rate}
     rows = []
     for (seed, scale), one in zip(starts, found, strict=True):
-        rows.append({**about, "seed": seed, "log10_init_scale": scale, **described(loss, one)})
+        rows.append(
+            {**about, "seed": seed, "log10_init_scale": scale, **row_of_staircase(loss, one)}
+        )
     tables = {"factored": pd.DataFrame(rows)}
     drawn = case.first_seed, min(case.staircase_scales)
     if of == "factored":
@@ -149,7 +151,7 @@ def descend(case: Case, task: Task, of: Kind) -> Tables:
     return tables
 
 
-def described(loss: StackedLoss, one: Staircase) -> dict[str, Any]:
+def row_of_staircase(loss: StackedLoss, one: Staircase) -> dict[str, Any]:
     """When directions of W rose and all was right, and W by then."""
     row = {
         "until": one.until,

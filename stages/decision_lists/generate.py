@@ -88,7 +88,7 @@ def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: 
         raise InputError(
             f"{groups}: wanted a group for each of {list(NEEDED)}, got none for {missing}"
         )
-    tasks = named(listed, groups)
+    tasks = numbered_tasks(listed, groups)
     # Each stage has a file of its own, so that a change of one group leaves the other files as they
     # are.
     write_tasks(tasks, get_args(ForFlow), flow)
@@ -98,7 +98,7 @@ def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: 
     print(f"{len(tasks)} tasks in {len({task.group for task in tasks})} groups")
 
 
-def named(groups: tuple[Group, ...], file: Path) -> list[Task]:
+def numbered_tasks(groups: tuple[Group, ...], file: Path) -> list[Task]:
     """The tasks of all groups, with a number behind the group's name."""
     tasks: list[Task] = []
     numbers: Counter[str] = Counter()

@@ -26,6 +26,8 @@ COLUMNS = {
     "paths": "seed point kind time noise after coordinates p p_undisturbed",
     "kicks": "seed stage noise error",
 }
+# what is disturbed at a random time: the last is the null of the claim that the products return
+DISTURBANCES = ("balanced", "independent", "everywhere")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def disturb(
     for number, (kind, time, point) in enumerate(points):
         base = flow(point.here, times)
         p_base = [point.here.products(y) for y in base]
-        for noise in ("balanced", "independent"):
+        for noise in DISTURBANCES if kind == "random" else DISTURBANCES[:2]:
             moved, touched = move(point, noise, params, seed, number)
             if not touched.any():
                 # no weight that is not negligible: nothing is disturbed, and nothing can come back
@@ -172,12 +174,14 @@ def move(
     point: Point, noise: str, params: Assumptions, seed: int, number: int
 ) -> tuple[Point, np.ndarray]:
     """The point with Gaussian noise on the weights that are not negligible: on u and v, or such
-    that u² − v² stays.
+    that u² − v² stays; or, `everywhere`, with noise on u and v of all products.
     """
     here, plus, minus = point
     size = len(here.y)
     u, v = np.split(point.weights(here.y), 2)
     touched = np.maximum(np.abs(u), np.abs(v)) > params.nonnegligible
+    if noise == "everywhere":
+        touched = np.ones(size, bool)
     draw = drawn(seed, "disturbance", number).normal(0, params.noise, (2, size))
     u, v = u + draw[0] * touched, v + draw[1] * touched
     if noise == "balanced":  # both keep their signs, and c is the same

@@ -8,6 +8,7 @@ from lib.files.tables import read_tables
 from lib.gradual_rank.comparison import (
     diagonal_measures,
     few_measures,
+    first_rates,
     flow_distances,
     training_measures,
 )
@@ -78,7 +79,7 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "first_rises": rises,
     }
     measured = {
-        **training_measures(runs),
+        **training_measures(runs, first_rates(courses)),
         **few_measures(few),
         **diagonal_measures(diagonal),
     }

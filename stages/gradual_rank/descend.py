@@ -1,5 +1,8 @@
-"""Descend in three arithmetics beside the flow; an example where the plain one is lost."""
+"""Descend in three arithmetics beside the flow; an example where the plain one is lost; and u² − v²
+along the flow of u and v themselves.
+"""
 
+import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +16,14 @@ from lib.files.files import InputError
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Positive, Seed, Seeds, read_cases, read_params
 from lib.files.tables import read_table, write_table
+from lib.gradual_rank.conserved import drift_along
 from lib.gradual_rank.descent import Form, descend, drift, lost, while_finite, with_crossings
 from lib.gradual_rank.diagonal_heads import DiagonalHead, Quadratic
 from lib.gradual_rank.flow import (
     LogCoordinates,
     LogScale,
     Solver,
+    Tolerance,
     log_flow,
     staged_flow,
     with_events,
@@ -65,20 +70,37 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Conserve(Seeds):
+    """How u and v themselves are followed, to the time `end`, and how strongly v decays beside."""
+
+    log10_init_scale: RepresentableScale
+    end: Positive
+    rtols: tuple[Tolerance, ...]
+    decay: Positive
+
+    def __post_init__(self) -> None:
+        if len(self.rtols) < 2:
+            raise ValueError(f"rtols: wanted two or more, got {list(self.rtols)}")
+
+
+@dataclass(frozen=True)
 class Descend(Seeds):
     log10_init_scale: RepresentableScale
     drop: Drop
+    conserve: Conserve
 
 
 def main(
     section: str, solver: str, variants: Path, task: Path, stages: Path, descents: OutFolder
 ) -> None:
-    """Write `events` and `ends` of the descents, and the `drop` example."""
+    """Write `events` and `ends` of the descents, the `drop` example, and what is `conserved`."""
     use_threads(1)
     params = read_params(section, Descend)
     followed = read_params(solver, Solver)
     cases = read_cases(variants, Variant)
-    read_as("a toy task", read_toy, task).places(params.seeds, section)
+    toy = read_as("a toy task", read_toy, task)
+    toy.places(params.seeds, section)
+    toy.places(params.conserve.seeds, f"{section}.conserve")
     for variant in cases:
         rates_and_steps(stages, params, followed, variant)
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
@@ -88,11 +110,28 @@ def main(
             (predict_example, params.drop, followed.threshold),
             *((descend_example, params.drop, followed.threshold, *form) for form in forms),
         ],
+        "conserved": [(conserve, task, params.conserve, seed) for seed in params.conserve.seeds],
     }
     found = spread_cells(jobs, label=section, unit="descent")
     for name in ("events", "ends"):
         write_table(joined(found["heads"], name), descents / f"{name}.parquet")
-    write_table(joined(found["drop"], "drop"), descents / "drop.parquet")
+    for name in ("drop", "conserved"):
+        write_table(joined(found[name], name), descents / f"{name}.parquet")
+
+
+def conserve(task: Path, params: Conserve, seed: int) -> Tables:
+    """How far u² − v² drifts in one seed, by tolerance, without decay and with it."""
+    toy = read_head(task)
+    (place,) = toy.places([seed], str(task))
+    loss = DiagonalHead(toy.X[place], toy.Y[place])
+    scale = math.exp(params.log10_init_scale * LOG10)
+    start = (scale * toy.u[place]).numpy(), (scale * toy.v[place]).numpy()
+    rows = []
+    for decay, rtol in itertools.product((0.0, params.decay), params.rtols):
+        drift, growth = drift_along(loss, *start, params.end, rtol, decay)
+        cell = {"seed": seed, "rtol": rtol, "decay": decay}
+        rows.append({**cell, "drift": drift, "growth": growth})
+    return {"conserved": pd.DataFrame(rows)}
 
 
 def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: Variant) -> Tables:

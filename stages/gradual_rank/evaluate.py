@@ -23,12 +23,14 @@ from lib.gradual_rank.measures import (
     by_scale,
     charge_constants,
     departed,
+    drift_measures,
     end_distances,
     example_measures,
     full_measures,
     measures_by_scale,
     of_products,
     plateau_errors,
+    pulls,
     rank_errors,
     ranks_of_adapter,
     ranks_of_head,
@@ -59,6 +61,7 @@ KICKS = "seed stage noise error"
 PATHS = "seed point kind time noise after coordinates p p_undisturbed"
 RISES = "seed log10_init_scale time limit finite stepped"
 SPECTRA = "seed log10_init_scale step learning_rate matrix of singular_values"
+DRIFTS = "seed rtol decay drift growth"
 ADAPTER = "seed log10_init_scale source end time rises"
 
 
@@ -142,6 +145,7 @@ def main(
     ends = read(descents / "ends.parquet", ENDS)
     tables["drop"] = read(descents / "drop.parquet", DROP)
     tables["descents"] = descent_errors(crossed, ends, events)
+    tables["conserved"] = read(descents / "conserved.parquet", DRIFTS)
 
     returns = read(disturbed / "returns.parquet", RETURNS)
     kicks = read(disturbed / "kicks.parquet", KICKS)
@@ -161,9 +165,10 @@ def main(
     tables["rises"] = first
 
     measured |= assumption_measures(returns, kicks, near, bar.returned, bar.near) | rising
-    measured |= example_measures(tables["drop"])
+    measured |= example_measures(tables["drop"]) | drift_measures(tables["conserved"])
     measured |= {
         "rank_error_adapter": by_scale(rank_errors(adapter, "forecast"), "error"),
+        "rank_error_adapter_limit": by_scale(rank_errors(adapter, "limit"), "error"),
         "rank_error_head": by_scale(rank_errors(ranks, "finite"), "error"),
         "rank_error_head_limit": by_scale(rank_errors(ranks, "limit"), "error"),
     }
@@ -241,6 +246,7 @@ def compared(
         "time_constant": constants(errors, bar.log10_init_scale),
         "halving": halvings(errors, bar.log10_init_scale),
         **stage_measures(stages),
+        **pulls(stages),
         "relative_gap": relative_gaps(stages),
         **measures_by_scale(errors),
     }
@@ -263,6 +269,7 @@ def setup(
         said |= {
             f"{problem.name}_{key}": int(size) for key, size in sizes.items() if size is not None
         }
+    drifts = tables["conserved"]
     plain = tables["drop"][tables["drop"]["method"].str.startswith("plain")]
     scales = {
         "plain_scale": plain["log10_init_scale"].min(),
@@ -272,6 +279,9 @@ def setup(
     return {
         **said,
         **{name: f"1e{scale:g}" for name, scale in scales.items()},
+        "finest": f"{drifts['rtol'].min():g}",
+        "coarsest": f"{drifts['rtol'].max():g}",
+        "decayed": float(drifts["decay"].max()),
         "full_d_model": full.d_model,
         "risen": full.threshold,
         "near": bar.near,

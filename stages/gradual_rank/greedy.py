@@ -8,6 +8,7 @@ learns is measured as well.
 """
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -19,8 +20,9 @@ import torch
 from lib.files.inputs import read_as
 from lib.files.params import Count, Interval, Name, Positive, read_params
 from lib.files.tables import write_table
-from lib.gradual_rank.diagonal_heads import adapted_head, diagonal_network
+from lib.gradual_rank.diagonal_heads import DiagonalHead, adapted_head, diagonal_network
 from lib.gradual_rank.flow import (
+    CELL,
     LogCoordinates,
     LogScale,
     Solver,
@@ -31,7 +33,7 @@ from lib.gradual_rank.flow import (
 )
 from lib.gradual_rank.greedy import greedy, stage_row
 from lib.gradual_rank.scales import LOG10
-from lib.gradual_rank.tasks import gaussian_pair, read_head, read_problems, read_toy
+from lib.gradual_rank.tasks import Toy, gaussian_pair, read_head, read_problems, read_toy
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
@@ -98,14 +100,27 @@ def main(
         (fine_tune, base, adapter.n_changed, adapter.rescaled_end, common, index, scale)
         for scale, index in itertools.product(adapter.log10_init_scales, range(n_seeds))
     ]
+    indices = range(n_seeds) if adapter.log10_init_scales else ()
+    jobs["limit"] = [
+        (in_the_limit, base, adapter.n_changed, params.stop_loss, common, index)
+        for index in indices
+    ]
     few_first = sorted(jobs, key=lambda name: len(jobs[name]))  # few seeds are of large problems
     found = spread_cells({name: jobs[name] for name in few_first}, label=section, unit="run")
     adapted = found.pop("forecast")
+    limits = found.pop("limit")
     for name, parts in found.items():
         for table in ("stages", "events"):
             write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")
-    forecasts = joined(adapted, "forecast") if adapted else event_table([], **ADAPTER)
-    write_table(forecasts, predictions / "forecast.parquet")
+    forecasts = event_table([], **ADAPTER)
+    if adapted:
+        forecasts = joined(adapted, "forecast")
+        ends = {
+            scale: common.end(adapter.rescaled_end, scale * LOG10)
+            for scale in adapter.log10_init_scales
+        }
+        forecasts = pd.concat([forecasts, at_scales(joined(limits, "limit"), ends)])
+    write_table(forecasts.reset_index(drop=True), predictions / "forecast.parquet")
 
 
 def foretell(
@@ -150,9 +165,7 @@ def fine_tune(
     toy = read_head(task)
     seed = int(toy.seeds[index])
     base = toy.teacher[index]
-    places = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[:n_changed]
-    w_u, w_v = gaussian_pair(len(base), generator(seed, "change"))
-    loss = adapted_head(toy.X[index], base, places, (w_u * w_v)[places])
+    loss = adapter_of(toy, index, n_changed)
     log_scale = log10_init_scale * LOG10
     start = LogCoordinates.of(toy.u[index].numpy(), np.zeros(len(base)), log_scale)
     end = solver.end(rescaled_end, log_scale)
@@ -168,6 +181,52 @@ def fine_tune(
         for event in found
     ]
     return {"forecast": event_table(rows, **ADAPTER)}
+
+
+def adapter_of(toy: Toy, index: int, n_changed: int) -> DiagonalHead:
+    """The loss of the adapter of one seed: its teacher differs from the base in a few places."""
+    base = toy.teacher[index]
+    seed = int(toy.seeds[index])
+    places = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[:n_changed]
+    w_u, w_v = gaussian_pair(len(base), generator(seed, "change"))
+    return adapted_head(toy.X[index], base, places, (w_u * w_v)[places])
+
+
+def in_the_limit(
+    task: Path, n_changed: int, stop_loss: float, solver: Solver, index: int
+) -> Tables:
+    """What joins and leaves in one seed's adapter by Algorithm 1, which knows no scale.
+
+    Times are in units of log(1 / init_scale); it ends where little of the loss is left.
+    """
+    toy = read_head(task)
+    loss = adapter_of(toy, index, n_changed)
+    size = len(toy.teacher[index])
+    initial = float(loss.value(torch.zeros(size, dtype=torch.float64)))
+    rows = []
+    numbers = {"kick": solver.kick, "stationary": solver.stationary}
+    for stage in itertools.islice(greedy(loss, size, **numbers, **solver.on(loss)), 2 * size + 1):
+        cell = {"seed": int(toy.seeds[index]), "time": stage.time}
+        if stage.k:
+            rows.append({**cell, "coordinate": stage.coordinate, "sign": stage.sign, "rises": True})
+        rows += [{**cell, "coordinate": i, "sign": 0, "rises": False} for i in stage.dropped]
+        if float(loss.value(torch.from_numpy(stage.p))) < stop_loss * initial:
+            break
+    return {"limit": pd.DataFrame(rows, columns=["seed", "time", "coordinate", "sign", "rises"])}
+
+
+def at_scales(limit: pd.DataFrame, ends: Mapping[float, float]) -> pd.DataFrame:
+    """The events of Algorithm 1 at init scales, in the flow's own time, up to each scale's end.
+
+    `ends` are by log10 of the scale. At scale 1, whose log is 0, all happen at once.
+    """
+    tables = []
+    for scale, end in ends.items():
+        here = limit.assign(log10_init_scale=scale, source="limit", end=end)
+        here["time"] = here["time"] * -scale * LOG10 + 0.0  # and no -0 at scale 1
+        tables.append(here[here["time"] <= end])
+    types = {**CELL, **ADAPTER, "time": float, "coordinate": int, "sign": int, "rises": bool}
+    return pd.concat(tables)[list(types)].astype(types)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from lib.work.command import OutFile, run
 
 @dataclass(frozen=True)
 class Training:
-    """What is read of the trainings' section."""
+    """The params that are read from the trainings' section."""
 
     device: Literal["cpu", "cuda"]
     batch_size: Count
@@ -34,7 +34,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What is read of a configuration of the trainings."""
+    """The columns that are read from a configuration of the trainings."""
 
     name: Name
     learning_rate: Positive
@@ -85,7 +85,7 @@ def main(
 def adapt_seed(
     dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int
 ) -> Tables:
-    """Train the adapters of one rank from one seed; a row of what came of it."""
+    """Train the adapters of one rank from one seed, and give a row of what came of it."""
     device = use_device(params.device)
     opened = open_run(folder, "low_rank_sparse")
     number = opened.layout.seeds.index(seed)

@@ -1,9 +1,9 @@
-"""What the models are worth when ranks or neurons are cut, and where W_K's updates lie.
+"""Measure models whose ranks or neurons are cut, and where W_K's updates lie.
 
-Ranks (figure 1 of Li et al. 2024) are cut of all updates, of parts, and of the weights themselves;
-beside them stand other singular pairs, and nulls. Neurons are rows of W_O (figure 3, corollary 1).
-Every pruned model is also measured with one factor on its output, which a few training samples set:
-so one sees what pruning took of the scale and what of the information.
+All updates, parts of them, and the weights themselves are cut to ranks (figure 1 of Li et al.
+2024); beside these stand other singular pairs, and nulls. Neurons are rows of W_O (figure 3,
+corollary 1). Every pruned model is also measured with one factor on its output, which a few
+training samples set: so one sees how much of the scale pruning took, and how much information.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ TOGETHER = 5  # seeds that share the reading of their run
 @dataclass(frozen=True)
 class Params:
     ranks: tuple[Rank, ...]
-    ranks_alone: tuple[Rank, ...]  # of W_Q and W_K together, W_V, W_O
+    ranks_alone: tuple[Rank, ...]  # for W_Q and W_K together, W_V, W_O
     rate_step: Step
     large_rate_step: Step
     values_rate: Fraction
@@ -106,7 +106,7 @@ def main(
 def cut_seeds(
     dataset: Path, folder: Path, params: Params, device_name: str, *numbers_of_seeds: int
 ) -> Tables:
-    """Of some seeds of one run: every cut, every pruning, where W_K's update lies, the neurons."""
+    """Measure some seeds of one run: every cut, every pruning, W_K's directions, the neurons."""
     device = use_device(device_name)
     data = read_patterns(dataset)
     opened = open_run(folder)
@@ -135,7 +135,7 @@ def cut_seeds(
 def truncations(
     initial: Weights, model: Weights, test: Samples, params: Params, seed: int
 ) -> Iterator[Row]:
-    """What each cut to a rank leaves, and each null of a cut to rank 2."""
+    """Yield what each cut to a rank leaves, and each null of a cut to rank 2."""
     begun = {name: initial[name] for name in MATRICES}
     ended = {name: model[name] for name in MATRICES}
 
@@ -171,7 +171,7 @@ def directions_of(initial: Weights, model: Weights, mu: Tensor) -> list[Row]:
 def prunings(
     model: Weights, train: Samples, test: Samples, params: Params, seed: int
 ) -> Iterator[Row]:
-    """What each pruning leaves, as it is and with a factor on the output.
+    """Yield what each pruning leaves, as it is and with a factor on the output.
 
     The factor gives the training samples the mean margin that they have in the whole model.
     """
@@ -189,7 +189,7 @@ def prunings(
 def without_neurons(
     model: Weights, train: Samples, test: Samples, params: Params, seed: int
 ) -> Iterator[Pruned]:
-    """Without neurons, in every way of `removals`: each share of those that may go, or all."""
+    """The model without neurons, in every way of `removals`, by shares of those that may go."""
     by_test = neuron_margins(model, model["readout"], test.tokens, test.labels)
     by_train = neuron_margins(model, model["readout"], train.tokens, train.labels)
     norms = vector_norm(model["W_O"], dim=1).cpu()
@@ -218,7 +218,7 @@ def without_neurons(
 
 
 def without_values(model: Weights, train: Samples, test: Samples, rate: float) -> Pruned:
-    """Without a share of the rows of the paper's W_V, its columns here; all neurons stay."""
+    """The model without a share of the rows of the paper's W_V, here columns; all neurons stay."""
     pruned = model | {"W_V": without_columns(model["W_V"], rate)}
     on_test = margins(outputs(pruned, model["readout"], test.tokens), test.labels)
     on_train = margins(outputs(pruned, model["readout"], train.tokens), train.labels)
@@ -229,8 +229,8 @@ def without_values(model: Weights, train: Samples, test: Samples, rate: float) -
 def neurons_of(initial: Weights, model: Weights, mu: Tensor) -> Row:
     """The norms of the neurons, and how they part into small and large ones.
 
-    Where the readout is tied, `cosine` is that of a large neuron with the value vector of its
-    pattern, on average.
+    Where the readout is tied, `cosine` is the mean cosine of a large neuron with the value vector
+    of its pattern.
     """
     norms = vector_norm(model["W_O"], dim=1).cpu()
     before = vector_norm(initial["W_O"], dim=1).cpu()

@@ -1,4 +1,4 @@
-"""What git keeps of the runs: tables for figures, metrics to compare, measures for claims."""
+"""Write what git keeps of the runs: tables for figures, and measures for claims."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from lib.low_rank_sparse.measures import (
     Measures,
     adapter_measures,
     direction_measures,
+    meets_condition,
     neuron_measures,
     null_measures,
     numbers_needed,
@@ -35,7 +36,7 @@ COLUMNS = {
     "prune": "configuration labels seed what order rate weights hinge",
     "neurons": "configuration labels seed threshold small_share norms",
     "adapt": "configuration seed rank fitted_step hinge",
-    "sweep": "sweep varies value seed n_relevant labels permuted fitted_step hinge",
+    "sweep": "sweep varies value seed n_relevant n_confusion labels permuted fitted_step hinge",
 }
 
 
@@ -56,6 +57,7 @@ class Evaluate:
     corollary_from: Fraction
     easy_n_relevant: int
     fit_from_n_patterns: int
+    decades_from: tuple[Positive, ...]
 
 
 def main(
@@ -93,15 +95,19 @@ def main(
         setup[f"{name}_seeds"] = own["training"]["seed"].nunique()
     # The number of the first batch that is fitted, from 1 on.
     swept["n_batches"] = swept["fitted_step"].where(swept["fitted_step"] >= 0) + 1
-    swept["in_fit"] = (swept["sweep"] != "patterns") | (
-        swept["value"] >= params.fit_from_n_patterns
-    )
+    allowed = meets_condition(swept["n_confusion"], swept["n_relevant"])
+    enough = (swept["sweep"] != "patterns") | (swept["value"] >= params.fit_from_n_patterns)
+    swept["in_fit"] = allowed & enough
     # Where the number of samples varies, updates are not looked at.
     of_samples = swept["varies"] == "n_train"
     kept["sweep"] = swept[~of_samples].dropna(axis=1, how="all")
     kept["samples"] = numbers_needed(swept[of_samples], params.generalised_loss)
     measured |= sweep_measures(
-        kept["sweep"], kept["samples"], params.easy_n_relevant, setup["n_patterns"]
+        kept["sweep"],
+        kept["samples"],
+        easy_n_relevant=params.easy_n_relevant,
+        n_patterns=setup["n_patterns"],
+        decades_from=params.decades_from,
     )
     del kept["directions"]  # no figure shows them
     for name, table in kept.items():
@@ -113,7 +119,7 @@ def main(
 
 
 def setup_of(section: str, generate: str, train: str, sweep: str) -> dict[str, Any]:
-    """The numbers of the sections, for what claims say; those of sweeps begin with `swept_`."""
+    """The numbers of the sections, for what claims say; names of sweeps begin with `swept_`."""
     setup: dict[str, Any] = {}
     for other, prefix in ((section, ""), (generate, ""), (train, ""), (sweep, "swept_")):
         for key, value in read_params(other, dict).items():
@@ -123,7 +129,7 @@ def setup_of(section: str, generate: str, train: str, sweep: str) -> dict[str, A
 
 
 def updates(spectra: pd.DataFrame, rtol: float) -> pd.DataFrame:
-    """The spectra of the updates of the four matrices, and of Gaussian ones of the same norms."""
+    """The spectra of the four matrices' updates, and of Gaussian updates of the same norms."""
     rows = spectra[spectra["matrix"].isin(MATRICES) & spectra["of"].isin(["update", "gaussian"])]
     ranks = summaries(list(rows["singular_values"]), rtol)["numerical_rank"]
     return rows.assign(numerical_rank=ranks)

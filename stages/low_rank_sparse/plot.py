@@ -50,7 +50,7 @@ LABELLED = {
 
 @dataclass(frozen=True)
 class Shown:
-    """The steps of figure 2, those that claims look at."""
+    """The steps of figure 2, at which claims look, too."""
 
     steps: tuple[Annotated[int, Interval("[1, 1e6]")], ...]
 

@@ -43,7 +43,7 @@ from lib.work.command import OutFile, run
 
 @dataclass(frozen=True)
 class Configuration:
-    """What is read of a configuration of the trainings."""
+    """The columns that are read from a configuration of the trainings."""
 
     name: str
     readout: Literal["tied", "untied"]
@@ -52,7 +52,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Params(Seeds):
-    """What sweeps that name no other have; and the loss below which a batch is fitted."""
+    """What holds for sweeps that name nothing else, and the loss below which a batch is fitted."""
 
     configuration: str
     n_steps: Steps
@@ -98,7 +98,7 @@ def read_sweeps(files: Sequence[Path], shared: Row) -> list[tuple[Sweep, str]]:
 def measure(
     device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], *seeds: int
 ) -> Tables:
-    """Train one problem from every seed and measure each model: one row per seed."""
+    """Train one problem from every seed and measure each model, a row per seed."""
     rows = [measure_seed(device, fitted_loss, problem, looks, seed) for seed in seeds]
     return {"trainings": pd.DataFrame(rows)}
 
@@ -159,8 +159,8 @@ def look(
 ) -> Row:
     """What the updates are worth: the loss where they are cut, their spectra, and a null.
 
-    Updates are cut to ranks around k, the number of label-relevant patterns; those of W_Q and W_K
-    also left out. The null of a cut has all updates in k random directions.
+    Updates are cut to ranks around k, the number of label-relevant patterns, and the updates of W_Q
+    and W_K are also left out. The null of a cut has all updates in k random directions.
     """
     k = problem.labelled.n_discriminative
 

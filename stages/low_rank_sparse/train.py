@@ -1,4 +1,4 @@
-"""Train the one-layer Transformer for every configuration and seed: snapshots, and all losses."""
+"""Train the one-layer Transformer for every configuration and seed; keep snapshots and losses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ class Train:
     fitted_loss: Positive
 
     def saved_steps(self, configuration: Configuration) -> list[int]:
-        """The steps to save: those asked for, the first and the last."""
+        """The steps to save: the ones that were asked for, the first and the last."""
         n_steps = configuration.n_steps
         return sorted({0, n_steps, *(step for step in self.snapshot_steps if step < n_steps)})
 
@@ -98,7 +98,7 @@ def chunks(way: Configuration, n: int) -> Iterator[Configuration]:
 
 
 def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> Course:
-    """Train some seeds together: states at the saved steps, and the loss of each batch.
+    """Train some seeds together; give the states at the saved steps, and the loss of each batch.
 
     Training ends where no later step would move the weights: they are the states of all saved steps
     after that, and the losses of all later batches are zero.

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from lib.work.command import OutFile, OutFolder, run
-from lib.work.errors import WANTED, lacking
+from lib.work.errors import WANTED, absent, lacking
 from tests.faults.harness import Reproduction, not_yet_run, repeat, scratch_holds
 from tests.pipeline.project import ROOT, contents, different_stages
 
@@ -143,6 +143,11 @@ def test_every_error_that_is_the_machines_is_said_in_one_line(number):
             type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory."),
             "CUDA out of memory.: wanted more",
         ),
+        (
+            ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+            "failed to map segment from shared object: wanted more memory",
+        ),
+        (ImportError("cannot import name 'x' from 'y'"), None),
         (ValueError("a fault"), None),
         (OSError("without a number"), None),
         (OSError(errno.ENOENT, "No such file"), None),
@@ -151,6 +156,34 @@ def test_every_error_that_is_the_machines_is_said_in_one_line(number):
 def test_what_is_lacking_is_told_from_a_fault(error, said):
     found = lacking(error)
     assert found is None if said is None else found is not None and said in found
+
+
+@pytest.mark.parametrize("module", ["stages.vision.train", "tools.lora"])
+@pytest.mark.parametrize("kilobytes", [200_000, 600_000])
+def test_an_import_that_finds_too_little_memory_ends_in_one_line(module, kilobytes):
+    command = f"ulimit -v {kilobytes} && exec {sys.executable} -m {module}"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, env=PLAIN, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert re.fullmatch("error: .*: wanted more memory", done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["stages.vision.train", "tools.lora"])
+def test_a_python_without_the_packages_is_said_in_one_line(module):
+    command = [sys.executable, "-S", "-m", module]
+    done = subprocess.run(command, cwd=ROOT, env=PLAIN, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    wanted = (
+        r"error: wanted the package \w+, got none in .*: activate .venv, or let `make` make .*\n"
+    )
+    assert re.fullmatch(wanted, done.stderr)
+
+
+def test_a_module_of_ours_that_is_not_there_is_a_fault():
+    assert absent(ModuleNotFoundError("x", name="lib.files.none")) is None
+    assert absent(ImportError("x", name="numpy")) is None
 
 
 def test_a_place_is_tried_and_left_as_it_was(tmp_path, monkeypatch):

@@ -62,7 +62,7 @@ def test_an_example_of_too_many_steps_is_refused(values):
     ],
 )
 def test_full_matrices_are_trained_for_at_most_a_million_steps(values, got):
-    """Of the smallest scale, which takes the most; the section says no number of steps."""
+    """The smallest scale takes the most steps; the section gives no number of steps."""
     section = "gradual_rank.full_weights"
     params = read_params(section, full_weights.FullWeights, ROOT / "params.yaml")
     given = {"rescaled_end": 50.0, "learning_rate": 0.4, "log10_init_scales": (-8.0, -16.0)}

@@ -6,9 +6,14 @@ import pytest
 
 from tests.faults import torture
 from tests.faults.torture import KILLS, OTHERS, disturbed, forget, strike, table, torment
-from tests.pipeline.project import duplicate
+from tests.pipeline.project import append, duplicate, stages
 
 QUICK = "low_rank_sparse_cut"
+BELIEVES = """
+
+def without_json_digest(found, where):
+    return {key: value for key, value in found.items() if key != JSON_DIGEST}
+"""
 
 
 @pytest.fixture
@@ -32,6 +37,28 @@ def test_what_was_altered_is_not_used(project, tiny_pipeline, kind):
     [stage] = torture.disturbed(project)
     forget(project, stage, scratch=True)
     assert strike(tiny_pipeline.folder, project, kind, stage, random.Random(0))
+
+
+@pytest.mark.slow
+def test_the_judge_of_claims_is_struck_by_wrong_measures_of_the_right_time(
+    project, tiny_pipeline, monkeypatch
+):
+    [judge] = [stage for stage in stages(project) if stage.name == torture.JUDGES]
+    before = (project / "metrics" / "claims.json").read_bytes()
+    forget(project, judge, scratch=False)
+    assert strike(tiny_pipeline.folder, project, torture.RESTORED, judge, random.Random(0))
+    assert (project / "metrics" / "claims.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_wrong_file_that_is_believed_is_a_loss(project, tiny_pipeline):
+    """The digests are taken out of the measures, and the reader no longer wants them."""
+    append(project / "lib" / "files" / "inputs.py", BELIEVES)
+    [judge] = [stage for stage in stages(project) if stage.name == torture.JUDGES]
+    with pytest.raises(AssertionError):
+        for seed in range(9):
+            forget(project, judge, scratch=False)
+            strike(tiny_pipeline.folder, project, torture.RESTORED, judge, random.Random(seed))
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ A stage is made as if it had not run, it is disturbed while `dvc repro` makes it
 runs again as after `make repro`'s first step. A fault is survived where nothing of the first run
 lives on, the second ends well, and every out and what DVC recorded of it are, byte for byte, those
 of a run that nobody disturbed. The next fault meets what this one left. The stages are those that
-keep finished cells, values or checkpoints, of each matrix the last.
+keep finished cells, values or checkpoints, of each matrix the last; a wrong file, whose time and
+size are the right one's, is given to the stage that judges claims too.
 """
 
 import os
@@ -13,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,7 +42,21 @@ KILLS = {
     "SIGTERM to DVC": ("dvc", signal.SIGTERM),
     "Ctrl-C": ("all", signal.SIGINT),
 }
-OTHERS = ("bit flip in scratch", "bit flip in data", "DVC's file cut short", "two at once")
+MOVED = "folder moved"
+RESTORED = "wrong file, then the right one"
+STOPPED = "stopped and continued"
+UPGRADED = "package upgraded"
+OTHERS = (
+    "bit flip in scratch",
+    "bit flip in data",
+    "DVC's file cut short",
+    "two at once",
+    MOVED,
+    RESTORED,
+    STOPPED,
+    UPGRADED,
+)
+JUDGES = "claims"
 
 Moment = Callable[[Reproduction, random.Random], bool]  # waits for it; whether it came
 
@@ -49,7 +65,7 @@ def main(faults: int = 60, seed: int = 0) -> None:
     """Print a line a fault, and the table."""
     with TemporaryDirectory() as folder:
         undisturbed = Path(folder) / "undisturbed"
-        run_tiny(undisturbed, *(stage.name for stage in disturbed(ROOT)))
+        run_tiny(undisturbed, *(stage.name for stage in disturbed(ROOT)), JUDGES)
         project = duplicate(undisturbed, Path(folder) / "project")
         found = []
         try:
@@ -81,14 +97,17 @@ def disturbed(folder: Path) -> list[Stage]:
 def torment(
     undisturbed: Path, project: Path, n_faults: int, seed: int
 ) -> Iterator[tuple[str, str, str]]:
-    """So many faults that struck: kind, stage, and what was lost, or nothing."""
+    """Yield so many faults that struck: kind, stage, and what was lost, or nothing."""
     kinds = [*KILLS, *OTHERS]
     struck = drawn = 0
     while struck < n_faults:
         draw = random.Random(f"{seed} {drawn}")
         drawn += 1
         kind = kinds[struck % len(kinds)]
-        stage = draw.choice(disturbed(project))
+        victims = disturbed(project)
+        if kind == RESTORED:
+            victims += [stage for stage in stages(project) if stage.name == JUDGES]
+        stage = draw.choice(victims)
         forget(project, stage, scratch=draw.random() < 0.75)
         said = ""
         try:
@@ -117,6 +136,8 @@ def forget(project: Path, stage: Stage, scratch: bool) -> None:
 def strike(undisturbed: Path, project: Path, kind: str, stage: Stage, draw: random.Random) -> bool:
     """One fault, and the run after it; whether it struck. Raises `AssertionError` for a loss."""
     struck = True
+    foreign: dict[Path, int] = {}
+    at = project
     if kind in KILLS:
         struck = kill(project, stage, *KILLS[kind], draw)
     elif kind == "two at once":
@@ -125,6 +146,18 @@ def strike(undisturbed: Path, project: Path, kind: str, stage: Stage, draw: rand
             with Reproduction(project, stage) as other:
                 one.ended()
                 other.ended()
+    elif kind == MOVED:
+        struck = kill(project, stage, "all", signal.SIGKILL, draw)
+        at = project.rename(project.with_name("moved"))
+    elif kind == RESTORED:
+        struck = restore(undisturbed, project, stage, draw)
+    elif kind == STOPPED:
+        struck = stop(project, stage, draw)
+    elif kind == UPGRADED:
+        begin = time.time_ns()
+        upgraded = {"PYTHONPATH": str(another_package(project.with_name("upgraded")))}
+        struck = kill(project, stage, "all", signal.SIGKILL, draw, at_a_cell, **upgraded)
+        foreign = {lock: used for lock, used in locks(project).items() if used >= begin}
     elif kind == "bit flip in scratch":
         kill(project, stage, "all", signal.SIGKILL, draw, at_a_cell)
         struck = flip(draw, list((project / SCRATCH).glob("*/*/*")))
@@ -133,14 +166,77 @@ def strike(undisturbed: Path, project: Path, kind: str, stage: Stage, draw: rand
         struck = flip(draw, [file for path in data for file in (path, *path.rglob("*"))])
     else:
         cut(draw, [project / name for name in unlock.CHECKS])
-    if not struck:
-        return False
-    unlock.main(project)
-    with Reproduction(project, stage) as again:
-        said = again.ended()
-    assert not again.dvc.returncode, f"the second run failed: {said[-300:]}"
-    assert_same(project, undisturbed, stage)
+    try:
+        if not struck:
+            return False
+        unlock.main(at)
+        with Reproduction(at, stage) as again:
+            said = again.ended()
+        assert not again.dvc.returncode, f"the second run failed: {said[-300:]}"
+        assert_same(at, undisturbed, stage)
+        used = [lock for lock, before in foreign.items() if locks(project)[lock] != before]
+        assert not used, f"cells of another package were used: {used}"
+    finally:
+        if at != project:
+            at.rename(project)
     return True
+
+
+def restore(undisturbed: Path, project: Path, stage: Stage, draw: random.Random) -> bool:
+    """Let the stage run on a file of which one bit is another, as none of DVC's looks can tell, and
+    put the right one back; whether there was a file.
+
+    The run fails, or what it writes is right: not all of a file is read. Raises `AssertionError`
+    where it writes anything else.
+    """
+    read = [project / dep for dep in stage.deps if dep.startswith(("data/", "metrics/"))]
+    files = [file for path in read for file in (path, *path.rglob("*")) if file.is_file()]
+    before = {file: (file.read_bytes(), file.stat()) for file in files}
+    if not flip(draw, files):
+        return False
+    for file, (_, stat) in before.items():
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with Reproduction(project, stage, "--force", "--single-item") as wrong:
+        wrong.ended()
+    for file, (content, stat) in before.items():
+        file.write_bytes(content)
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    if not wrong.dvc.returncode:
+        assert_same(project, undisturbed, stage)
+    return True
+
+
+def stop(project: Path, stage: Stage, draw: random.Random) -> bool:
+    """Stop all processes of a run for some seconds, as a laptop does that sleeps; whether there
+    were some. The run must end well.
+    """
+    with Reproduction(project, stage) as first:
+        if not draw.choice(MOMENTS)(first, draw):
+            first.ended()
+            return False
+        found = first.processes()
+        for signal_sent in (signal.SIGSTOP, signal.SIGCONT):
+            for process in found:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal_sent)
+            if signal_sent == signal.SIGSTOP:
+                time.sleep(draw.uniform(0.5, 3))
+        said = first.ended()
+    assert not first.dvc.returncode, f"a run that was stopped failed: {said[-300:]}"
+    return bool(found)
+
+
+def another_package(folder: Path) -> Path:
+    """A folder in which a package that computes seems to have another version."""
+    about = folder / "numpy-99.0.dist-info" / "METADATA"
+    about.parent.mkdir(parents=True, exist_ok=True)
+    about.write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 99.0\n")
+    return folder
+
+
+def locks(project: Path) -> dict[Path, int]:
+    """When each cell of scratch was used last, by the file of its lock."""
+    return {lock: lock.stat().st_mtime_ns for lock in (project / SCRATCH).glob("*/*.lock")}
 
 
 def kill(
@@ -150,9 +246,10 @@ def kill(
     with_signal: int,
     draw: random.Random,
     moment: Moment | None = None,
+    **variables: str,
 ) -> bool:
     """Run the stage, and kill at a moment; whether there was something to kill."""
-    with Reproduction(project, stage) as first:
+    with Reproduction(project, stage, **variables) as first:
         if not (moment or draw.choice(MOMENTS))(first, draw):
             first.ended()
             return False

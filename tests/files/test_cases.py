@@ -142,7 +142,7 @@ class Sown(Seeds):
 
 
 def test_seeds_of_a_table_are_shifted_once(cases, tmp_path, monkeypatch):
-    """Those that a table shares with a section were shifted as the section was read."""
+    """Seeds that a table shares with a section were shifted when the section was read."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("seeds_from: 70\ns: {n_seeds: 2, first_seed: 4, width: 1}\n")
     shared = vars(read_params("s", Sown))

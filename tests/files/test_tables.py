@@ -1,5 +1,6 @@
 """The bytes of a table depend on its content alone, and a broken table is refused."""
 
+import json
 import math
 import pickle
 import re
@@ -102,6 +103,29 @@ def test_what_git_keeps_of_a_table_is_compact():
     double = compact(frame, single_precision=False)
     assert double.dtypes.astype(str).tolist()[:3] == ["category", "float64", "int64"]
     assert double["sigma"].iloc[0].tolist() == [1 / 3]
+
+
+def test_a_column_keeps_its_width_where_a_number_does_not_fit_in_32_bits(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "seed": [3, 4_000_000_000],
+            "least": [-(2**31), 2**31 - 1],
+            "below": [-(2**31) - 1, 0],
+            "loss": [1e39, 0.5],
+            "scale": [1e-64, math.inf],
+            "seeds": [np.array([1, 2]), np.array([2**31])],
+            "sigma": [np.array([1e39]), np.array([2.0, math.nan])],
+        }
+    )
+    found = compact(frame)
+    kinds = [str(found[name].dtype) for name in ("seed", "least", "below", "loss", "scale")]
+    assert kinds == ["int64", "int32", "int64", "float64", "float32"]
+    assert found["seeds"].iloc[0].dtype == np.int64
+    assert found["sigma"].iloc[1].dtype == np.float64
+    write_table(found, tmp_path / "t.parquet")
+    read = read_table(tmp_path / "t.parquet")
+    assert read["seed"].tolist() == [3, 4_000_000_000]
+    assert read["seeds"].map(list).tolist() == [[1, 2], [2**31]]
 
 
 def test_floats_are_rounded_to_six_significant_digits_and_only_floats():
@@ -239,9 +263,44 @@ def test_csv_has_six_digits_and_plain_line_ends(tmp_path):
     ids=str,
 )
 def test_a_file_of_no_measures_is_refused(found, got, tmp_path):
-    write_json(found, tmp_path / "m.json")
+    write_json(found, tmp_path / "m.json", digest=isinstance(found, dict))
     with pytest.raises(InputError, match=rf"m\.json: wanted .*, got {got}$"):
         read_measures(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        lambda text: text.replace("1.5", "1.6"),
+        lambda text: text.replace("8", "9", 1),
+        lambda text: text.replace('"gain"', '"pain"'),
+        lambda text: text.replace('"a"', '"b"'),
+        lambda text: text.replace("1.5,\n      2.5", "2.5,\n      1.5"),
+        lambda text: text.replace('"gain"', '"loss": {"cases": [], "values": []}, "gain"'),
+        lambda text: text.replace("sha256_of_the_rest", "sha256_of_the_test"),
+    ],
+)
+def test_measures_that_were_altered_are_refused_with_their_file(altered, tmp_path):
+    write_measures({"gain": pd.Series([1.5, 2.5], index=["a", "c"])}, tmp_path, {"d": 8})
+    file = tmp_path / "measures.json"
+    text = file.read_text()
+    assert altered(text) != text
+    file.write_text(altered(text))
+    with pytest.raises(
+        InputError, match=rf"^{re.escape(str(file))}: wanted the (content|digest) of"
+    ):
+        read_measures(file)
+    file.write_text(json.dumps(json.loads(text)))  # of another layout, which is no alteration
+    assert read_measures(file)["gain"] == {"cases": ["a", "c"], "values": [1.5, 2.5]}
+
+
+def test_measures_without_a_digest_are_refused_and_other_json_needs_none(tmp_path):
+    write_json({"gain": {"cases": ["0"], "values": [1.0]}}, tmp_path / "m.json")
+    with pytest.raises(
+        InputError, match=r"m\.json: wanted the digest of its content, .*, got none$"
+    ):
+        read_measures(tmp_path / "m.json")
+    assert list(read_json(tmp_path / "m.json")) == ["gain"]
 
 
 def test_what_measures_lack_is_refused_where_it_is_looked_up_in_another_process_too(tmp_path):

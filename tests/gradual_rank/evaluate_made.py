@@ -138,6 +138,8 @@ seed point kind   time noise       ratio_products ratio_weights
 8    1     random 20   balanced    .004           .125
 5    0     random 30   independent .002           .75
 5    1     rise   40   independent .001           .875
+8    1     random 20   everywhere  .625           2
+5    1     rise   40   everywhere  .75            3
 """,
     "disturbed/paths": """
 seed point kind   time noise       after coordinates p         p_undisturbed
@@ -156,6 +158,15 @@ seed stage noise       error
 5    1     independent .125
 5    1     balanced    .0625
 5    1     none        .03125
+""",
+    "descents/conserved": """
+seed rtol decay drift growth
+8    1e-3 0     .5    7
+8    1e-6 0     .125  6
+5    1e-3 0     .25   5
+5    1e-6 0     1e-3  4
+5    1e-3 .5    .25   3
+5    1e-6 .5    .125  2
 """,
     # Of seed 8, coordinate 0 never activates in plain descent.
     "descents/events": """
@@ -227,6 +238,10 @@ seed log10_init_scale source   end time rises
 5    -2               measured 80  90   True
 5    -4               forecast 200 150  True
 5    -4               measured 200 90   True
+5    -4               limit    200 60   True
+8    -2               limit    100 0    True
+8    -2               limit    100 25   True
+8    -2               limit    100 75   False
 """,
 }
 FLOATS = ["t", "time", "next_time", "log10_init_scale", "rescaled_time", "after", "end"]

@@ -4,6 +4,11 @@ A measure has its scale behind an @; what is infinite or nothing is a dash.
 """
 
 MEASURES = """
+conserved_drift | 5: 0.001 | 8: 0.125
+conserved_drift_decayed | 5: 0.125
+conserved_drift_falls | 5: 0.004 | 8: 0.25
+conserved_drift_falls_decayed | 5: 0.5
+conserved_growth | 5: 4 | 8: 6
 drop_factors_time_error | factors gradient descent, float64: -
 drop_flow_time_error | flow in log coordinates: 0.025
 drop_reached_by_plain | plain gradient descent, float64: 1 | plain gradient descent, float32: 0
@@ -24,21 +29,34 @@ paper_order_agreement @ 1e-4 | 3: 1
 paper_plateau_loss_error @ 1e-4 | 3: 0.1
 paper_plateau_product_error @ 1e-4 | 3: 0.1
 paper_relative_gap | 3: 0.0833333 | 6: 0.5
+paper_rise_ratio @ 1e-4 | 3: 1
+paper_wait_ratio @ 1e-4 | 3: 1
 paper_strictness_weights | 3: 0.09
 paper_supports @ 1e-4 | 3: 1
 paper_time_constant | 3: 0.921034
 rank_error_adapter @ 1e-2 | 5: 0.8 | 8: 0.8
 rank_error_adapter @ 1e-4 | 5: 0.2
+rank_error_adapter_limit @ 1e-2 | 5: 0 | 8: 0.8
+rank_error_adapter_limit @ 1e-4 | 5: 0
 rank_error_head @ 1e-2 | 5: 0.2 | 8: 0.4
 rank_error_head @ 1e-4 | 5: 0 | 8: 0.2
 rank_error_head_limit @ 1e-2 | 5: 0 | 8: 0.8
 rank_error_head_limit @ 1e-4 | 5: 0.2 | 8: 0.2
 return_ratio_balanced | seed 8, point 1: 0.004
+return_ratio_everywhere | seed 8, point 1: 0.625
 return_ratio_independent | seed 8, point 0: 0.01 | seed 8, point 1: 0.005 | seed 5, point 0: 0.002
 return_share_independent | 5: 1 | 8: 0.5
 rise_share_independent | 5: 0 | 8: 0.5
 small_charge_constant @ 1e-4 | 5: 1.03616 | 8: 0
 small_charge_constant @ 1e-8 | 5: 1.15129 | 8: 3.45388
+small_rise_ratio @ 1e-2 | 8: 0.5
+small_rise_ratio @ 1e-4 | 5: 1.5 | 8: 0.8
+small_rise_ratio @ 1e-8 | 5: 1 | 8: 1
+small_wait_ratio @ 1e-2 | 8: 0
+small_wait_ratio @ 1e-4 | 5: 0.52381 | 8: 0.512195
+small_wait_ratio @ 1e-8 | 5: 1 | 8: 1
+small_departed_pull | 5: -0.125 | 8: 0.0625
+small_waiting_pull | 5: -0.0625 | 8: -0.03125
 small_coordinates_that_leave | 5: 1 | 8: 1
 small_final_product_error @ 1e-4 | 5: 0.05 | 8: 0.05
 small_final_product_error @ 1e-8 | 8: 0
@@ -185,22 +203,22 @@ seed first_rise_limit first_stable_rank_VO first_KQ_over_first_VO
 9    inf              -                    inf
 """,
     "forecast": """
-seed log10_init_scale time forecast measured
-5    -4               0    0        0
-5    -4               50   0        0
-5    -4               100  0        1
-5    -4               150  1        1
-5    -4               200  1        1
-5    -2               0    0        0
-5    -2               20   1        0
-5    -2               40   1        0
-5    -2               60   1        0
-5    -2               80   1        0
-8    -2               0    0        0
-8    -2               25   1        0
-8    -2               50   2        1
-8    -2               75   2        1
-8    -2               100  2        1
+seed log10_init_scale time forecast measured limit
+5    -4               0    0        0        0
+5    -4               50   0        0        0
+5    -4               100  0        1        1
+5    -4               150  1        1        1
+5    -4               200  1        1        1
+5    -2               0    0        0        0
+5    -2               20   1        0        0
+5    -2               40   1        0        0
+5    -2               60   1        0        0
+5    -2               80   1        0        0
+8    -2               0    0        0        1
+8    -2               25   1        0        2
+8    -2               50   2        1        2
+8    -2               75   2        1        1
+8    -2               100  2        1        1
 """,
     "problems": """
 name  n_seeds d_model drawn n_heads n_layers frames studied
@@ -209,7 +227,10 @@ small 4       3       True  5       2        common True
 """,
 }
 SETUP = """
+coarsest: 0.001
+decayed: 0.5
 duration: 20.0
+finest: 1e-06
 full_d_model: 11
 full_scale: 1e-16
 near: 0.05

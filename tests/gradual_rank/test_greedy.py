@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from lib.gradual_rank.diagonal_heads import (
-    Quadratic,
-)
+from lib.gradual_rank.diagonal_heads import DiagonalHead, Quadratic, diagonal_head
 from lib.gradual_rank.flow import LogCoordinates, log_flow, staged_flow, with_events
 from lib.gradual_rank.greedy import greedy, stability_limit
+from lib.gradual_rank.rest import refined, rest_nearby
 from lib.training.stiff_flow import StalledError
 
 NUMBERS = {"kick": 1e-5, "stationary": 1e-5, "rtol": 1e-5, "atol": 1e-4}
@@ -36,6 +35,41 @@ def test_a_stage_that_does_not_come_to_rest_ends_in_a_clear_error(monkeypatch):
     monkeypatch.setattr("lib.gradual_rank.greedy.MAX_STEPS", 5)
     with pytest.raises(StalledError, match="1 coordinates did not come to rest in 5 steps"):
         stages(Quadratic(H, MINIMUM), 3)
+
+
+def test_a_stage_comes_to_rest_where_less_is_asked_of_g_than_the_solver_resolves():
+    """At the tolerances of params the solver of log|p| knows a state to some 1e-7 of it, so that g
+    never falls to 1e-8 of its start; the stages are those of a rest that is easy to reach.
+    """
+    draw = torch.Generator().manual_seed(0)
+    X = torch.randn(50, 5, 4, generator=draw, dtype=torch.float64)
+    w = torch.randn(4, 8, generator=draw, dtype=torch.float64)
+    loss = DiagonalHead(X, diagonal_head(X, w[0] * w[1]))
+    solver = {"kick": 1e-4, "rtol": 1e-5, "atol": 1e-4, "curvature": loss.on_share(0.25)}
+    easy, hard = (
+        list(itertools.islice(greedy(loss, 8, stationary=rest, **solver), 9))
+        for rest in (1e-4, 1e-8)
+    )
+    assert [(s.coordinate, s.sign) for s in hard] == [(s.coordinate, s.sign) for s in easy]
+    np.testing.assert_allclose([s.time for s in hard], [s.time for s in easy], rtol=1e-8)
+    np.testing.assert_allclose([s.p for s in hard], [s.p for s in easy], atol=1e-8)
+
+
+def test_newton_reaches_the_minimum_of_a_quadratic_on_the_support_and_keeps_signs():
+    loss = Quadratic(H, MINIMUM)
+    found = refined(loss, np.array([0.9, 0.0, 0.5]), 1e-12)
+    np.testing.assert_allclose(found, [0.41472, 0, 0.70043], atol=1e-4)
+    assert refined(loss, np.array([0.9, 0.7, 0.5]), 1e-12)[2] > 0  # the minimum has -0.2 there
+    assert not refined(loss, np.zeros(3), 1e-12).any()
+
+
+def test_rest_is_found_nearby_or_not_at_all():
+    loss = Quadratic(H, MINIMUM)
+    p = np.array([0.23950 / 0.5775, 0, 0.4045 / 0.5775])
+    near = rest_nearby(loss, p * (1 + 1e-5), 1e-12, 1e-5, 1e-4)
+    np.testing.assert_allclose(near, p, rtol=1e-12)
+    assert rest_nearby(loss, p * 1.01, 1e-12, 1e-5, 1e-4) is None
+    assert rest_nearby(loss, np.array([0.9, 0.7, 0.5]), 1e-12, 1e-5, 10.0) is None
 
 
 def test_what_is_curved_downwards_bounds_no_learning_rate():

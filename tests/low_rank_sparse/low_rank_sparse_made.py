@@ -20,9 +20,7 @@ def orthonormal(d_model, n_patterns, generator):
 
 
 def samples(task, classes, mu, n_samples, generator):
-    """Samples of a task; `classes` lists the patterns of each class, those after them are
-    irrelevant.
-    """
+    """Samples of a task; `classes` lists the patterns of each class, the rest are irrelevant."""
 
     def uniform(*shape):
         return torch.rand(shape, generator=generator, dtype=torch.float64).tolist()
@@ -72,7 +70,7 @@ def start(d, n_neurons, scale, generator, sigma=0, delta=0):
 
 
 def readout(kind, n_outputs, seq_len, n_neurons, generator):
-    """±1/√m for each output and neuron, and for each position where it is untied."""
+    """A readout of ±1/√m for each output and neuron, and for each position where it is untied."""
     shape = (n_outputs, {"tied": 1, "untied": seq_len}[kind], n_neurons)
     return (
         torch.where(torch.randint(0, 2, shape, generator=generator) == 1, 1.0, -1.0)
@@ -96,7 +94,8 @@ def attention(W, X):
 
 
 def margins(W, a, X, labels):
-    """y F, where class 0 is y = +1; of several outputs, the true one less the largest other."""
+    """The margins y F, where class 0 is y = +1; for several outputs the true one minus the largest
+    other."""
     hidden = torch.relu(attention(W, X) @ X @ W["W_V"] @ W["W_O"].T)
     F = torch.einsum("nlm,clm->nc", hidden, a.expand(-1, X.shape[1], -1)) / X.shape[1]
     if F.shape[1] == 1:

@@ -1,4 +1,4 @@
-"""Tables such as evaluate reads, of numbers that mean nothing, and the stage's run on them."""
+"""Tables such as evaluate reads, with numbers that mean nothing, and the stage's run on them."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.low_rank_sparse.low_rank_sparse_made import each, numbers
 from tests.stages.made import write_run
 
 PARAMS = {
-    # No rate is one of a table: the nearest counts, and all neurons and small ones have others.
+    # No rate stands in a table, so that the nearest counts; all neurons and small ones have others.
     "judged": {
         "untied": {"permuted": "absent", "pruning_rate": 0.12},
         "tied": {"permuted": "spare", "pruning_rate": 0.28},
@@ -23,6 +23,7 @@ PARAMS = {
     "corollary_from": 0.45,
     "easy_n_relevant": 4,
     "fit_from_n_patterns": 8,
+    "decades_from": [0.03, 0.3],
 }
 OTHERS = {
     "generate": {"n_patterns": 5, "seq_len": 9, "noise": 0.1},
@@ -45,8 +46,8 @@ PRUNED += [("as many as small", order, 1) for order in ORDERS]
 PRUNED += [("rows of W_V", "smallest", 0.4)]
 SWEEPS = {  # what varies, or labels by the number of their patterns
     "relevant": [2, 4, 8],
-    "relevant_with_confusion": [3, 4, 6],
-    "step_size": [0.3, 1.0, 3.0],
+    "relevant_with_confusion": [3, 4, 6, 8, 12],
+    "step_size": [0.03, 0.1, 0.3, 1.0, 3.0],
     "patterns": [5, 7, 8, 10],
     "noise": [0.0, 0.1],
     "confusion": [0, 2, 3],
@@ -100,23 +101,26 @@ def made_tables():
     }
     tables["training"]["fitted_step"] = tables["training"]["seed"].map(FITTED)
     tables["losses"].loc[0, "loss"] = 0.0
-    # The rise up to a rate that does not count is below that up to each that does.
+    # The rise up to a rate that does not count is below the rise up to each rate that does.
     prune = tables["prune"]
     prune.loc[(prune["what"] == "large neurons") & (prune["rate"] == 0.2), "hinge"] /= 20
     return tables
 
 
 def made_sweeps(draw):
-    """A row per training: one is never fitted, one at once; a seed has one step size alone."""
+    """A row per training: one is never fitted, and one is fitted at once."""
     rows = []
     for name, values in SWEEPS.items():
         of_labels = isinstance(values, dict)
         varies = "n_relevant" if name.startswith("relevant") else "a number"
         for value in values:
             row = {"sweep": name, "value": value, "permuted": name.endswith("permuted")}
+            row["n_relevant"] = value if varies == "n_relevant" else 6
+            row["n_confusion"] = int(name != "relevant")
             row["varies"] = "labels" if of_labels else varies
             rows.append(row | {"labels": values[value] if of_labels else "1|1"})
     rows = each(rows, seed=(7, 0, 3))
+    # One seed has a single step size of the upper decade.
     rows = [row for row in rows if row["sweep"] != "step_size" or row["seed"] or row["value"] < 1]
     sigmas = [f"{name}_singular_values" for name in MATRICES]
     table = with_spectra(draw, numbers(draw, rows, "hinge", *OF_SWEEPS), *sigmas, n=9)
@@ -132,9 +136,15 @@ def made_sweeps(draw):
     never = (samples["seed"] == 3) & (samples["n_relevant"] == 5) & (samples["sweep"] == "samples")
     samples.loc[never, "hinge"] = 0.3
     samples.loc[(samples["seed"] == 0) & (samples["n_relevant"] == 2), "hinge"] = 0.1  # ever enough
-    alike = {"varies": "n_train", "labels": "1|1", "permuted": False, "fitted_step": 3}
+    alike = {
+        "n_confusion": 1,
+        "varies": "n_train",
+        "labels": "1|1",
+        "permuted": False,
+        "fitted_step": 3,
+    }
     samples = samples.assign(value=samples["n_train"], of_samples_alone=1.0, **alike)
-    table = pd.concat([table.assign(n_relevant=3, n_train=70), samples], ignore_index=True)
+    table = pd.concat([table.assign(n_train=70), samples], ignore_index=True)
     return table.assign(seq_len=9, n_patterns=7)
 
 

@@ -50,7 +50,7 @@ def test_samples_that_do_not_fit_into_a_block_change_nothing(monkeypatch, kind, 
 
 
 def test_weights_rest_where_every_sample_has_a_margin_of_one_and_a_little():
-    """One output of one neuron per sign: its scale is the margin's."""
+    """There is one output and one neuron per sign, so that its scale is the margin's."""
     weights, readout, X, _ = problem("tied", 1)
     labels = (outputs(weights, readout, X)[:, 0] < 0).long()
     least = float(margins(outputs(weights, readout, X), labels).min())

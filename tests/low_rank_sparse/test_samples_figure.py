@@ -7,7 +7,7 @@ from scipy import stats
 from lib.low_rank_sparse.figures.samples import SHOWN, samples_against_share
 
 SHARES = [0.1, 0.2]
-NEEDED = np.array([[80.0, 100.0, 160.0], [20.0, 30.0, 24.0]])  # of a share, of each seed
+NEEDED = np.array([[80.0, 100.0, 160.0], [20.0, 30.0, 24.0]])  # for each share, by seed
 
 
 def table(column, values):
@@ -29,7 +29,7 @@ def interval(values):
 
 
 def drawn(axes):
-    """The same of every series of points with bars."""
+    """The least, the middle and the most of every series of points with bars."""
     for points, _, [bars] in axes.containers:
         ends = np.array(bars.get_segments(), float)[:, :, 1]
         yield np.stack([ends.min(1), np.array(points.get_ydata(), float), ends.max(1)])

@@ -1,6 +1,6 @@
 """What Li et al. (2024) prove or what follows from their model, on small problems in float64.
 
-The formulas of the paper's theorem 1 and corollary 1 were not available to us: what is tested here
+The formulas of the paper's theorem 1 and corollary 1 were not at hand: what is tested here
 is derived from the model (docs/low_rank_sparse.md) or is the statement that we reconstructed.
 """
 

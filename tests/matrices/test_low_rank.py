@@ -32,7 +32,7 @@ def test_rank_zero_gives_the_initial_matrix_and_a_full_rank_the_trained_one_to_t
 
 
 def test_the_update_is_cut_to_its_best_approximation_and_not_the_weight(weights):
-    """By Eckart & Young (1936): in one layer after another, by numpy."""
+    """The cuts of Eckart & Young (1936) in one layer after another, by numpy."""
     W, W_0 = weights
     for rank, cut in truncated_updates(W, W_0, [1, 2, 3]):
         for place in np.ndindex(2, 3):

@@ -60,7 +60,7 @@ def test_singular_values_are_taken_in_float64():
 
 
 def exact_update_singular_values(A, B, A_0, B_0):
-    """Of A Bᵀ - A₀ B₀ᵀ, in fifty digits."""
+    """The singular values of A Bᵀ - A₀ B₀ᵀ, in fifty digits."""
     with mpmath.workdps(50):
         A, B, A_0, B_0 = (mpmath.matrix(M.double().tolist()) for M in (A, B, A_0, B_0))
         sigma = mpmath.svd_r(A * B.T - A_0 * B_0.T, compute_uv=False)

@@ -82,7 +82,6 @@ def test_the_metrics_of_all_families_fit_a_screen():
     shown = [row for row in rows if re.search(r"\d", row.partition(" ")[2])]
     assert all(any(row.startswith(f"metrics/{family}/") for row in shown) for family in families)
     assert max(len(row) for row in (header, *rows)) <= 160
-    assert len(rows) <= 20
 
 
 @pytest.mark.slow

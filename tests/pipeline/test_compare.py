@@ -12,8 +12,15 @@ import yaml
 
 from lib.files.files import InputError
 from lib.files.tables import write_json, write_table
-from tests.pipeline.project import append, commit, git
-from tools.compare import differs, main, numbers
+from tests.pipeline.project import ROOT, append, commit, git
+from tools.compare import (
+    differs,
+    looks_different,
+    main,
+    measures_differ,
+    numbers,
+    tables_shown,
+)
 
 OLD = yaml.safe_load("""
 metrics/claims.json:
@@ -188,39 +195,66 @@ def test_the_larger_of_two_spreads_counts(before, after):
 
 TABLE = pd.DataFrame(
     {
-        "seed": [0, 1, 2],
-        "law": ["zipf", "zipf", "flat"],
-        "right": [True, False, True],
-        "loss": [0.5, 1e-6, 0.125],
-        "residual": [1e-13, 4e-14, 0.0],
-        "error": [math.nan, 0.25, math.inf],
-        "sigma": [[3.0, 1e-9], [2.0], []],
+        "law": ["zipf", "zipf", "zipf", "flat"],
+        "seed": [0, 1, 2, 0],
+        "right": [True, True, True, False],
+        "loss": [0.5, 0.51, 0.52, 0.125],
+        "residual": [1e-13, 4e-14, 0.0, 1e-14],
+        "error": [math.nan, 0.25, 0.5, math.inf],
+        "sigma": [[3.0, 1e-9], [3.3, 2e-9], [3.1, 0.0], [2.0]],
     }
 )
 NUMBER = {"value": 2.0, "min": 2.0, "max": 2.0, "holds": True}
+STAGES = """
+stages:
+  a_plot:
+    matrix: {dataset: [b]}
+    cmd: python -m stages.a.plot a.plot metrics/a/${item.dataset}/tables plots/a/${item.dataset}
+    params: [a.plot]
+    deps: ["metrics/a/${item.dataset}/tables", lib/files, stages/a/plot.py]
+    plots:
+      - plots/a/${item.dataset}/figures: {cache: false}
+"""
+# A curve of three places, and one beside it.
+CURVES = """<svg xmlns="http://www.w3.org/2000/svg" width="800pt" height="90pt" viewBox="0 0 800 90">
+<g id="line2d_1"><path d="M 10 20 \nL 400 {middle} {more}\nL 790 60" clip-path="url(#p{hash})"
+style="stroke: {colour}"/><path d="M 10 30 \nL 790 70"/></g></svg>"""
+
+
+def curves(middle: float, more: str = "", hashed: str = "8e8bda47d1", colour: str = "red") -> str:
+    return CURVES.format(middle=middle, more=more, hash=hashed, colour=colour)
 
 
 def of_another_machine(column: pd.Series) -> pd.Series:
     """Residuals that are others altogether, and other last digits."""
     if column.name == "residual":
-        return pd.Series([3e-13, 0.0, 8e-13])
+        return pd.Series([3e-13, 0.0, 8e-13, 5e-13])
     return column if column.dtype != float else column * (1 + 3e-7)
+
+
+Change = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 @pytest.fixture
 def two_machines(tmp_path):
-    """Commits the results of one machine, then those of another, whose table the test may change
-    further.
+    """Commits the results of one machine, then those of another, whose table and figure the test
+    may change further.
     """
 
-    def commits(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Path:
+    def commits(
+        change: Change = lambda table: table,
+        figure: str = curves(40 + 4e-5),
+        code: str = "draw",
+        colour: str = "red",
+    ) -> Path:
         folder = tmp_path / "made"
         folder.mkdir()
         git("init", "--quiet", at=folder)
         for machine, scale in (("one", 1.0), ("other", 1 + 2e-7)):
-            table = TABLE if machine == "one" else change(TABLE.apply(of_another_machine))
+            first = machine == "one"
+            table = TABLE if first else change(TABLE.apply(of_another_machine))
             write_table(table, folder / "metrics/a/b/tables/runs.parquet")
-            residual = 2e-13 if machine == "one" else 7e-14
+            residual = 2e-13 if first else 7e-14
             tiny = {"value": residual, "min": residual, "max": residual, "holds": True}
             write_json(
                 {"loss": {**NUMBER, "value": 2.0 * scale}, "tiny": tiny},
@@ -230,39 +264,129 @@ def two_machines(tmp_path):
                 {"loss": 2.0 * scale, "residual": residual},
                 folder / "metrics/a/b/summary.json",
             )
-            figure = folder / "plots/a/b/figures/f.svg"
-            figure.parent.mkdir(parents=True, exist_ok=True)
-            figure.write_text(CIRCLE.format(scale))
-            (folder / "params.yaml").write_text("a: 1\n")
+            for name, text in {
+                "plots/a/b/figures/f.svg": curves(40) if first else figure,
+                "stages/a/plot.py": "draw" if first else code,
+                "params.yaml": f"a:\n  plot: {'red' if first else colour}\n",
+                "dvc.yaml": STAGES,
+            }.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text)
             commit(folder, machine)
         return folder
 
     return commits
 
 
+def changed_figures(said: str) -> list[str]:
+    found = re.search(r"figures: (\d+) changed\n((?:  \S*\n)*)", said)
+    assert found is not None
+    names = found[2].split()
+    assert len(names) == int(found[1])
+    return names
+
+
+SEEN = curves(43)  # one curve, three points lower
+FIGURE = ["plots/a/b/figures/f.svg"]
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        curves(40 + 4e-5),
+        curves(40, hashed="0123456789"),
+        curves(40, more="\nL 595 50"),  # one more place on the same line
+        SEEN,  # as its table moved by less than its seeds are apart
+    ],
+)
 def test_nothing_is_marked_where_residuals_and_last_digits_alone_differ(
-    two_machines, tmp_path, capsys
+    two_machines, tmp_path, capsys, figure
 ):
-    said, page = compared(two_machines(lambda table: table), tmp_path, capsys)
+    said, page = compared(two_machines(figure=figure), tmp_path, capsys)
     assert not any(marked(page).values())
-    assert "figures: 0 changed\nfigures: 1 drawn anew from the same numbers" in said.replace(
-        "\n  \n", "\n"
-    )
+    assert changed_figures(said) == []
+    assert "figures: 1 differ by no more than another machine makes them" in said
     assert "<img" not in page
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda table: table.assign(loss=[0.5, 1e-6, 0.126]),
-        lambda table: table.assign(residual=[1e-13, 4e-9, 0.0]),
-        lambda table: table.assign(law=["zipf", "flat", "zipf"]),
-        lambda table: table.assign(sigma=[[3.0, 1.0], [2.0], []]),
+        lambda table: table.assign(loss=[0.5, 0.51, 0.52, 0.126]),
+        lambda table: table.assign(loss=[0.53, 0.54, 0.55, 0.125]),
+        lambda table: table.assign(residual=[1e-13, 4e-14, 0.0, 4e-9]),
+        lambda table: table.assign(law=["zipf", "zipf", "flat", "zipf"]),
+        lambda table: table.assign(right=[True, True, False, False]),
+        lambda table: table.assign(sigma=[[3.0, 1.0], [3.3, 1.0], [3.1, 1.0], [2.0]]),
+        lambda table: table.assign(sigma=[[3.0, 1e-9], [3.3], [3.1, 0.0], [2.0]]),
+        lambda table: table.assign(error=[0.25, 0.25, 0.5, math.inf]),
         lambda table: table.iloc[:2],
         lambda table: table.rename(columns={"loss": "losses"}),
     ],
 )
-def test_a_figure_has_changed_where_a_table_behind_it_has(two_machines, tmp_path, capsys, change):
-    said, page = compared(two_machines(change), tmp_path, capsys)
-    assert "figures: 1 changed\n  plots/a/b/figures/f.svg" in said
+def test_a_figure_has_changed_where_one_curve_has_and_a_table_behind_it(
+    two_machines, tmp_path, capsys, change
+):
+    said, page = compared(two_machines(change, SEEN), tmp_path, capsys)
+    assert changed_figures(said) == FIGURE
     assert page.count("<img") == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.assign(loss=[0.51, 0.52, 0.50, 0.125]),
+        lambda table: table.assign(sigma=[[3.3, 1e-9], [3.0, 2e-9], [3.3, 0.0], [2.0]]),
+    ],
+)
+def test_a_figure_has_not_changed_where_a_table_moved_by_less_than_its_seeds_are_apart(
+    two_machines, tmp_path, capsys, change
+):
+    assert changed_figures(compared(two_machines(change, SEEN), tmp_path, capsys)[0]) == []
+
+
+@pytest.mark.parametrize("otherwise", [{"code": "draw more"}, {"colour": "blue"}])
+def test_a_figure_has_changed_where_it_is_drawn_otherwise(
+    two_machines, tmp_path, capsys, otherwise
+):
+    figure = curves(40, colour="blue")
+    made = two_machines(figure=figure, **otherwise)
+    assert changed_figures(compared(made, tmp_path, capsys)[0]) == FIGURE
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (curves(40), False),
+        (curves(40.7), False),
+        (curves(40.9), True),
+        (curves(40, colour="blue"), True),
+        (curves(40, more="\nL 595 50"), False),
+        (curves(40, more="\nL 595 53"), True),
+        (curves(40).replace("</g>", "<path/></g>"), True),
+        (curves(40).replace("</g>", "<text>0.12</text></g>"), True),
+    ],
+)
+def test_a_figure_looks_different_from_a_thousandth_of_its_width_on(other, said):
+    assert looks_different(curves(40).encode(), other.encode()) is said
+
+
+def test_a_figure_shows_the_tables_that_its_stage_hands_it(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    folder = "metrics/checkpoints/tables"
+    shown = tables_shown(f"python -m stages.checkpoints.plot {folder} plots/checkpoints/figures")
+    assert shown["pruning"] == {f"{folder}/pruning.parquet", f"{folder}/losses.parquet"}
+    assert tables_shown("python -m stages.none.plot") == {}
+
+
+def test_a_measure_has_changed_where_it_moved_by_more_than_its_seeds_are_apart():
+    old = {"setup": {"name": "a"}, "loss": {"cases": ["0", "1"], "values": [1.0, 1.1]}}
+    near = {**old, "loss": {"cases": ["0", "1"], "values": [1.09, 1.15]}}
+    far = {**old, "loss": {"cases": ["0", "1"], "values": [1.3, 1.4]}}
+    other = {**old, "setup": {"name": "b"}}
+    assert [measures_differ(old, one) for one in (old, near, far, other)] == [
+        False,
+        False,
+        True,
+        True,
+    ]

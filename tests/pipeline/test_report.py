@@ -2,7 +2,6 @@
 
 import html
 import io
-import json
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lib.files.inputs import read_json
 from lib.files.params import load_yaml
 from tests.pipeline.browser import (
     READABLE,
@@ -45,7 +45,7 @@ def text(page) -> str:
 
 
 def committed(name: str) -> dict[str, dict]:
-    return json.loads((ROOT / "metrics" / f"{name}.json").read_text(encoding="utf-8"))
+    return read_json(ROOT / "metrics" / f"{name}.json", digest=True)
 
 
 def figures() -> set[str]:

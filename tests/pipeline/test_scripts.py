@@ -9,6 +9,7 @@ import pytest
 from stages import report
 from tests.pipeline.browser import needs_browser, opened
 from tests.pipeline.project import ROOT, commit, git
+from tests.stages.made import with_digest
 from tools import compare
 
 HOSTILE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" onload="document.title = 'ran'">
@@ -31,10 +32,10 @@ def reported(folder: Path) -> Path:
     texts = dict.fromkeys(("statement", "kind", "command", "bar", "stood", "missing"), TEXT)
     drawn = {"family": "any", "figure": str(FIGURES / "a.svg")}
     claim = {**texts, **drawn, "item": "any.one", "holds": None, "n": 0}
-    (folder / "claims.json").write_text(json.dumps({"one": claim}))
+    (folder / "claims.json").write_text(with_digest({"one": claim}))
     said = dict.fromkeys(("title", "says", "limits", "number", "null", "proof", "measured"), TEXT)
     item = {**said, **drawn, "answer": "not tested", "claims": ["one"]}
-    (folder / "items.json").write_text(json.dumps({"any.one": item}))
+    (folder / "items.json").write_text(with_digest({"any.one": item}))
     (folder / "any").mkdir()
     (folder / "any" / "captions.yaml").write_text(json.dumps(CAPTIONS))
     template = ROOT / "stages" / "report.html"

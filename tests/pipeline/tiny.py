@@ -61,7 +61,7 @@ def vision(section: Section) -> None:
 
 
 def decision_lists(section: Section) -> None:
-    """Of every group the first settings and a seed, at the smallest sizes that its use allows; few
+    """The first settings and a seed of every group, at the smallest sizes that its use allows; few
     steps and cases.
     """
     groups: dict[str, Section] = {}

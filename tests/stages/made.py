@@ -79,9 +79,25 @@ def worked_out(text: str) -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
+def with_digest(content: Any) -> str:
+    """An object as JSON, with the digest of its content as its last key; all else without."""
+    if not isinstance(content, dict):
+        return json.dumps(content)
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return json.dumps({**content, "sha256_of_the_rest": digest})
+
+
+def read_digested(file: Path) -> Any:
+    """The object of a JSON file without its digest, which is right."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    digest = found.pop("sha256_of_the_rest")
+    assert hashlib.sha256(json.dumps(found).encode()).hexdigest() == digest
+    return found
+
+
 def read_measures(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
     """The setup, and the measures as `worked_out` has them, of a stage that wrote both there."""
-    measures = json.loads((folder / "measures.json").read_text(encoding="utf-8"))
+    measures = read_digested(folder / "measures.json")
     setup = measures.pop("setup")
     scaled = {name: {"": one} if "cases" in one else one for name, one in measures.items()}
     return setup, {

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from lib.files.files import InputError
+from tests.stages.made import read_digested, with_digest
 
 MEASURES = {
     "setup": {"d": 8, "scale": 0.01, "law": "zipf"},
@@ -40,16 +41,16 @@ def judged(stage, tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         said = {**FIGURES, "runs": RUNS, "published": ["far"], "items": items}
         (folder / "claims.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
-        (tmp_path / "near.json").write_text(json.dumps(MEASURES))
+        (tmp_path / "near.json").write_text(with_digest(MEASURES))
         far = tmp_path / "published" / "far"
         far.mkdir(parents=True, exist_ok=True)
-        (far / "measures.json").write_text(json.dumps(FAR))
+        (far / "measures.json").write_text(with_digest(FAR))
         (far / "provenance.json").write_text('{"command": "make far"}')
         files = [Path("stages/toy/claims.yaml"), Path("near.json")]
         published = Path("published")
         stage("claims", {}, files, published, Path("out/claims.json"), Path("out/items.json"))
         out = tmp_path / "out"
-        return tuple(json.loads((out / f"{name}.json").read_text()) for name in ("claims", "items"))
+        return tuple(read_digested(out / f"{name}.json") for name in ("claims", "items"))
 
     return judge
 

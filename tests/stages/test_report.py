@@ -12,6 +12,7 @@ import yaml
 from PIL import Image
 
 from lib.files.files import InputError
+from tests.stages.made import with_digest
 
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="60pt" height="30pt" viewBox="0 0 60 30">
 <rect width="60" height="30" fill="rgb{}"/></svg>"""
@@ -123,8 +124,8 @@ def report(stage, tmp_path):
         (tmp_path / "published" / "long" / "provenance.json").write_text(json.dumps(PROVENANCE))
         (tmp_path / "toy").mkdir(exist_ok=True)
         (tmp_path / "toy" / "captions.yaml").write_text(yaml.safe_dump(SAID, sort_keys=False))
-        (tmp_path / "claims.json").write_text(json.dumps(claims))
-        (tmp_path / "items.json").write_text(json.dumps(items))
+        (tmp_path / "claims.json").write_text(with_digest(claims))
+        (tmp_path / "items.json").write_text(with_digest(items))
         root = Path(__file__).parents[2]
         given = [Path("toy/captions.yaml"), Path("plots/toy/figures")]
         (tmp_path / "published/unseen.json").write_text(json.dumps(UNSEEN))

@@ -3,9 +3,13 @@ lock.
 """
 
 import re
+import tomllib
 
 from tests.pipeline.project import ROOT
+from tools.environment import MADE_OF, plain
 from tools.licences import PIN
+
+BEGUN = r"^\S+==\S+(?: ; [^\\\n]+)? \\\n    --hash=sha256:[0-9a-f]{64}"
 
 
 def test_every_package_of_the_lock_has_a_licence_on_the_page():
@@ -18,8 +22,35 @@ def test_every_package_of_the_lock_has_a_licence_on_the_page():
 
 
 def test_every_package_of_the_lock_has_digests():
-    for file in ("requirements.txt", "requirements.cuda.txt", "requirements.pip.txt"):
+    files = sorted({file for made_of in MADE_OF.values() for file in made_of if "requ" in file})
+    assert sorted(files) == sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in (*ROOT.glob("requirements*.txt"), *ROOT.glob("benchmarks/requirements*.txt"))
+    )
+    for file in files:
         text = (ROOT / file).read_text()
-        begun = re.findall(r"^\S+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
+        begun = re.findall(BEGUN, text, re.MULTILINE)
         assert len(PIN.findall(text)) == len(begun)
         assert PIN.findall(text)
+
+
+def test_an_extra_has_what_pyproject_says_and_nothing_that_the_lock_has():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    locked = versions("requirements.txt")
+    for extra in MADE_OF.keys() - {"installed"}:
+        [file] = MADE_OF[extra]
+        found = versions(file)
+        assert not found.keys() & locked.keys(), file
+        for wanted in extras[extra]:
+            name, version = wanted.split("==")
+            assert version in found[plain(name)]
+
+
+def versions(file):
+    """Every version of each package in a lock: one may be of some Pythons, another of others."""
+    found = {}
+    for name, version in PIN.findall((ROOT / file).read_text()):
+        found.setdefault(plain(name), []).append(version)
+    return found

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lib.files.files import InputError
 from lib.work.compute import available_cores
+from lib.work.machines import PACKAGES
 from tests.pipeline.project import PYTHON, ROOT, commit, git
+from tests.stages.made import with_digest
+from tools import repro
 from tools.repro import Clocks, Progress, Took
 
 SAID = """Stage 'a_generate' didn't change, skipping
@@ -32,6 +36,17 @@ for line in open("said"):
     sys.stdout.write(line)
     sys.stdout.flush()
 sys.exit(int(os.environ["ENDS"]))
+"""
+
+
+# The Python of DVC is gone by the time DVC has ended.
+STAND_IN = """
+popen = r.subprocess.Popen
+def started(*a, **k):
+    found = popen(*a, **k)
+    {}
+    return found
+r.subprocess.Popen = started
 """
 
 
@@ -122,3 +137,52 @@ def test_a_run_that_fails_shows_what_was_said_and_ends_as_it_did(project):
     assert done.returncode == 3
     assert done.stdout.endswith(SAID)
     assert "up to date" not in done.stdout
+
+
+def test_packages_that_compute_and_were_upgraded_are_named_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = repro.versions()
+    assert set(here) <= set(PACKAGES)
+    assert list(repro.upgraded(here)) == []
+    Path("requirements.txt").write_text(f"numpy==0.1 \\\n  --hash=a\nscipy=={here['scipy']} \\\n")
+    [said] = repro.upgraded(here)
+    assert f"others than before: numpy 0.1 → {here['numpy']}; what DVC has stays" in said
+    repro.COMPUTED_WITH.parent.mkdir(parents=True)
+    repro.COMPUTED_WITH.write_text(json.dumps(here))
+    assert list(repro.upgraded(here)) == []
+    [said] = repro.upgraded(here | {"torch": "9.9"})
+    assert f"torch {here['torch']} → 9.9;" in said
+
+
+def test_what_a_run_computed_with_is_kept_for_the_next(project):
+    (project / "requirements.txt").write_text("numpy==0.1 \\\n    --hash=sha256:a\n")
+    assert made(project, 3).stdout.startswith("packages that compute are others than before: numpy")
+    assert made(project, 0).stdout.startswith("packages that compute are others than before: numpy")
+    assert made(project, 0).stdout.startswith("stage 2 of 4")
+
+
+def test_an_environment_that_is_gone_after_a_run_is_said_in_one_line(project):
+    gone = "sys.executable += '-gone'"
+    begin = f"import sys; sys.path[0] = {str(ROOT)!r}; import tools.repro as r\n"
+    end = "r.unlock.main = lambda: None; r.main()"
+    command = [PYTHON, "-c", begin + STAND_IN.format(gone) + end]
+    done = subprocess.run(
+        command, cwd=project, env={**os.environ, "ENDS": "3"}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: wanted the Python that began this, ")
+    assert line.endswith("the next `make repro` sets it up again")
+
+
+def test_measures_that_were_altered_are_refused_after_a_run_that_dvc_had_nothing_to_say_of(
+    project, monkeypatch
+):
+    monkeypatch.chdir(project)
+    (project / "metrics" / "toy").mkdir()
+    file = project / "metrics" / "toy" / "measures.json"
+    file.write_text(with_digest({"gain": {"cases": ["0"], "values": [1.0]}}))
+    assert list(repro.closing())
+    file.write_text(file.read_text().replace("1.0", "2.0"))
+    with pytest.raises(InputError, match=r"toy/measures.json: wanted the content of its digest"):
+        list(repro.closing())

@@ -1,7 +1,6 @@
 """Updates on digits, on tiny models: what is measured of weights, classes and outputs, and kept."""
 
 import importlib
-import json
 import os
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from lib.vision.images import read_images
 from lib.vision.vit import MATRICES
 from published.digits_updates import run as published
 from tests.pipeline.project import ROOT
+from tests.stages.made import read_digested
 from tests.vision.test_digits_optimizers import TRAIN
 from tests.vision.vit_made import scored, standardised
 
@@ -131,5 +131,5 @@ def test_what_is_published_is_measured_of_its_tables(tmp_path):
     names = ("products", "classes", "outputs", "scaled")
     tables = {name: pd.read_parquet(KEPT / "tables" / f"{name}.parquet") for name in names}
     published.write_measures(published.measured(tables), tmp_path)
-    taken, kept = (json.loads((at / "measures.json").read_text()) for at in (tmp_path, KEPT))
+    taken, kept = (read_digested(at / "measures.json") for at in (tmp_path, KEPT))
     assert taken == {name: one for name, one in kept.items() if name != "setup"}

@@ -115,7 +115,7 @@ def test_the_error_of_a_job_is_raised(matrices, n_processes):
 
 
 def product_and_slope(W):
-    """By BLAS, by torch's own kernels and by autograd."""
+    """A gradient that BLAS, torch's own kernels and autograd compute."""
     X = W.clone().requires_grad_()
     (X.sigmoid() @ X).sum().backward()
     return X.grad

@@ -114,7 +114,7 @@ def adapters_against_cuts(
 def attention_through_training(
     training: pd.DataFrame, losses: pd.DataFrame, configurations: Sequence[str], fitted_loss: float
 ) -> Figure:
-    """The training loss of every step; attention, test hinge loss and accuracy where saved."""
+    """The training loss of every step, and attention, test hinge loss and accuracy where saved."""
     n = len(configurations)
     figure, panels = grid(2, n, (4.6 * n, 5.6))
     floor = fitted_loss / 100
@@ -142,7 +142,7 @@ def attention_through_training(
 
 
 def _ranks(axes: Axes, ranks: list[Any]) -> None:
-    """Ticks at ranks, at equal distances, below scores from 0 to 1."""
+    """Set ticks at ranks, at equal distances, below scores from 0 to 1."""
     axes.set_xticks(range(len(ranks)), labels=[str(rank) for rank in ranks])
     axes.set_ylim(0, 1.04)
 
@@ -156,7 +156,7 @@ def _points(
     label: str | None,
     middle: Callable[[np.ndarray], Any] = np.mean,
 ) -> None:
-    """One point per seed, and a bar at their mean, or another middle."""
+    """Draw one point per seed, and a bar at their mean, or another middle."""
     height = middle(values) if len(values) else 0.0
     axes.bar(x, height, width, color=color, alpha=0.35, lw=0)
     reach = 0.3 if len(values) > 1 else 0.0

@@ -32,8 +32,8 @@ def norms_and_pruning(
 ) -> Figure:
     """Figure 3: the norms of the rows of W_O; hinge loss and margins without a share of neurons.
 
-    Beside the norms those of the training on permuted labels, and in the legends how clearly they
-    part.
+    Beside the norms stand the norms after training on permuted labels, and the legends say how
+    clearly they part.
     """
     figure, panels = grid(len(permuted), 3, (10.6, 3.2 * len(permuted)))
     for (norms, losses, margins), (configuration, null) in zip(
@@ -61,10 +61,10 @@ def norms_and_pruning(
 def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
     """Corollary 1 of Li et al. (2024), a row per configuration.
 
-    Left, its first half: the hinge loss with all neurons, without the small ones, and without as
-    many at random or as many of the largest. Right, its second half: with the small ones gone, the
-    loss without a share R of the large ones, with and without one factor on the output, beside the
-    law of lost scale; and without a share R of the small ones alone.
+    On the left stands its first half: the hinge loss with all neurons, without the small ones, and
+    without as many at random or as many of the largest. On the right stands its second half: the
+    loss without the small ones and a share R of the large ones, with and without one factor on the
+    output, beside the law of lost scale; and the loss without a share R of the small ones alone.
     """
     n = len(configurations)
     figure, panels = grid(n, 2, (9.6, 3.5 * n), sharey=True)
@@ -104,7 +104,7 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
 
 
 def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
-    """How the norms of all neurons are distributed, and those of the null."""
+    """How the norms of all neurons are distributed, and how the norms of the null are."""
     norms = np.concatenate(list(of["norms"]))
     bins = np.histogram_bin_edges(norms, 60).tolist()
     ratio = (of["large_norm"] / of["small_norm"]).mean()

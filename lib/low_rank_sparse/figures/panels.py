@@ -48,8 +48,8 @@ def dotted(
     label: str | None = None,
     **style: Any,
 ) -> None:
-    """The mean of a column at each value of another as dots on a line, its range shaded; nothing
-    where there are no rows.
+    """Draw the mean of a column at each value of another as dots on a line, with its range shaded,
+    and nothing where there are no rows.
     """
     if len(rows):
         look = {"color": color, "marker": "o", "label": label, "ms": 4, **style}

@@ -20,8 +20,8 @@ ORDER = -2  # of the number that is enough
 def samples_against_share(needed: pd.DataFrame, local: pd.DataFrame, threshold: float) -> Figure:
     r"""The number needed at each share, and the exponents between neighbouring shares.
 
-    Points are geometric means and means over seeds, bars their 95 % intervals (Student's t). Hollow
-    points are nulls, with W_Q and W_K as they began.
+    Points are geometric means and means over seeds, and bars are their 95 % intervals (Student's
+    t). Hollow points are nulls, with W_Q and W_K as they began.
     """
     figure, (numbers, exponents) = plt.subplots(1, 2, figsize=(9.6, 4.2), sharex=True)
     for name, (label, color, marker) in SHOWN.items():

@@ -38,7 +38,7 @@ def power_laws(
     fitted_loss: float,
     needed_loss: float,
 ) -> Figure:
-    """Batches to fit, tails, and samples that are needed, with power laws.
+    """The batches to a fit, the tails, and the samples that are needed, with power laws.
 
     `in_fit` says which trainings count for the power laws; `n_batches` is the number of the first
     batch that is fitted. The measures hold the exponents of the seeds, None where a training was
@@ -65,8 +65,13 @@ def power_laws(
     needed.set(xlabel=SHARE, ylabel=f"samples for a test hinge loss of {needed_loss:g}")
     rows = where(sweep, sweep="step_size")
     rows = rows.assign(x=rows["value"])
-    slopes = measures["slope_of_steps_in_step_size"]["values"]
-    _power_law(by_step_size, rows, "n_batches", slopes, "", 0.15)
+    _points(by_step_size, rows, "n_batches", VIRIDIS(0.15))
+    decades = measures["slope_of_steps_in_step_size"]
+    for i, (least, of) in enumerate(decades.items()):
+        low = float(least)
+        label = rf"$\eta$ from {low:g} to {10 * low:g}"
+        fitted = rows[rows["value"].between(0.999 * low, 10.01 * low)]
+        _line(by_step_size, fitted, "n_batches", of["values"], label, VIRIDIS(0.15 + 0.45 * i))
     _ticks(by_step_size, rows["x"])
     by_step_size.set(xlabel=r"step size $\eta$", ylabel=steps)
     rows = where(sweep, sweep="patterns")
@@ -76,8 +81,9 @@ def power_laws(
     _ticks(tails, rows["x"])
     tails.set(xlabel="number of patterns M", ylabel=r"$\sigma_3$ of $\Delta W_K$")
     figure.suptitle(
-        "points: mean over seeds, least to largest; lines: power laws, the exponents' mean and "
-        "their range"
+        "points: mean over seeds, least to largest, hollow where they are not fitted\n"
+        "lines: power laws, with the mean and the range of the exponents",
+        fontsize=10,
     )
     return figure
 
@@ -85,8 +91,9 @@ def power_laws(
 def robustness(sweep: pd.DataFrame) -> Figure:
     r"""What other data and other training change: $e_2$ in all sweeps, the rest where it moves.
 
-    On top the share of the squares that two directions of W_Q and W_K hold, the lower of both, at
-    every value of every sweep. Below the gap behind them, and how the neurons part.
+    The panel on top has the share of the squares that two directions of W_Q and W_K hold, the lower
+    of both, at every value of every sweep. The panels below have the gap behind them, and how the
+    neurons part.
     """
     shown = [name for name in VARIED if name in set(sweep["sweep"])]
     gaps = [name for name in GAPS if name in shown]
@@ -124,7 +131,7 @@ def robustness(sweep: pd.DataFrame) -> Figure:
 
 
 def _shares_of_sweeps(axes: Axes, sweep: pd.DataFrame, shown: Sequence[str]) -> None:
-    """A point per seed at each value of each sweep, the sweeps beside each other."""
+    """A point per seed at each value of each sweep, with the sweeps beside each other."""
     ticks: dict[float, str] = {}
     start = 0.0
     for name in shown:
@@ -143,7 +150,7 @@ def _shares_of_sweeps(axes: Axes, sweep: pd.DataFrame, shown: Sequence[str]) -> 
 
 
 def _ticks(axes: Axes, at: pd.Series) -> None:
-    """Logarithmic axes: ticks at the values of a sweep, and at round numbers of the other axis."""
+    """Set ticks of logarithmic axes at the values of a sweep, and at round numbers of the other."""
     values = np.unique(at)
     axes.set_xticks(values, labels=[f"{value:.3g}" for value in values], fontsize=8)
     low, high = axes.get_ylim()
@@ -161,19 +168,43 @@ def _power_law(
     label: str,
     tone: float,
 ) -> None:
-    """Points with their range against x, and the mean of the seeds' fits with its exponents.
+    """The points of a sweep, and the power law of those that count."""
+    color = VIRIDIS(tone)
+    _points(axes, rows, column, color)
+    fitted = rows[rows["in_fit"]] if "in_fit" in rows else rows
+    _line(axes, fitted, column, slopes, label, color)
 
-    A slope is None where a training of its seed was not fitted; a point is not drawn where none of
-    its seeds was.
+
+def _points(axes: Axes, rows: pd.DataFrame, column: str, color: Any) -> None:
+    """The mean over the seeds at each x with its range, hollow where it does not count for a fit.
+
+    A point is not drawn where no seed was fitted.
     """
     rows = rows[rows[column] > 0]
-    by = rows.groupby("x")[column].agg(["mean", "min", "max"])
-    color = VIRIDIS(tone)
-    style: Any = {"color": color, "marker": "o", "ms": 4.5, "ls": "none", "capsize": 3}
-    axes.errorbar(by.index, by["mean"], whiskers(by), **style)
+    counts = rows["in_fit"] if "in_fit" in rows else pd.Series(True, rows.index)
+    for of, face in ((rows[counts], color), (rows[~counts], "white")):
+        if len(of):
+            by = of.groupby("x")[column].agg(["mean", "min", "max"])
+            style: Any = {"color": color, "mfc": face, "marker": "o", "ms": 4.5}
+            axes.errorbar(by.index, by["mean"], whiskers(by), ls="none", capsize=3, **style)
     axes.set(xscale="log", yscale="log")
+    axes.set_ylim(top=1.6 * axes.get_ylim()[1])
+
+
+def _line(
+    axes: Axes,
+    fitted: pd.DataFrame,
+    column: str,
+    slopes: Sequence[float | None],
+    label: str,
+    color: Any,
+) -> None:
+    """The mean of the seeds' power laws, with its exponents.
+
+    A slope is None where a training of its seed was not fitted.
+    """
+    fitted = fitted[fitted[column] > 0]
     known = [slope for slope in slopes if slope is not None]
-    fitted = rows[rows["in_fit"]] if "in_fit" in rows else rows
     if known and len(fitted):
         slope = float(np.mean(known))
         x = np.array(sorted(fitted["x"].unique()))
@@ -182,4 +213,3 @@ def _power_law(
         named = f"{label}: {text}" if label else text
         axes.plot(x, level * x**slope, color=color, label=named)
         axes.legend(loc="upper right", fontsize=7.5)
-    axes.set_ylim(top=1.6 * axes.get_ylim()[1])

@@ -36,7 +36,7 @@ def singular_values_of_steps(
 ) -> Figure:
     """Figure 2: the singular values of a matrix's update at several steps and at the last.
 
-    Bars at the mean over seeds, whiskers from the least to the largest.
+    Bars are the means over seeds, and whiskers reach from the least to the largest.
     """
     size = sized(2.5 * len(steps) + 2.5, 2.7 * len(configurations))
     figure, panels = grid(len(configurations), len(steps) + 1, size, sharex=True, sharey=True)
@@ -68,7 +68,7 @@ def singular_values_of_steps(
 
 
 def spectra_and_nulls(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
-    """The singular values of all updates at the end, over the largest, and those of nulls.
+    """The singular values of all updates at the end over the largest, beside those of the nulls.
 
     Nulls are Gaussian updates, and trainings on permuted labels.
     """
@@ -138,10 +138,10 @@ def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
 
 
 def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> Figure:
-    """Singular values over the largest, and the loss with all updates cut to ranks k, k - 1 and 2.
+    """The singular values over the largest, and the loss with all updates cut to k, k - 1 and 2.
 
     k is the number of label-relevant patterns; a ring marks the k-th singular value. The null of a
-    cut is a projection on k random directions. A row per sweep, by its description.
+    cut is a projection on k random directions. Each sweep has a row, by its description.
     """
     size = (READ_WIDTH, 2.7 * len(labelled))
     figure, panels = grid(len(labelled), len(MATRICES) + 1, size)
@@ -191,7 +191,7 @@ def _of_configurations(
     quantity: str,
     xlabel: str,
 ) -> Figure:
-    """A row for each configuration and its null, a panel for each matrix."""
+    """A figure with a row for each configuration and its null, and a panel for each matrix."""
     size = (2.7 * len(MATRICES), height * len(permuted) + 0.3)
     figure, panels = grid(len(permuted), len(MATRICES), size, sharey=True)
     for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
@@ -225,6 +225,6 @@ def _spectrum(
 
 
 def _beyond(sigma: np.ndarray) -> float:
-    """1 - e_2, not below the floor."""
+    """The share 1 - e_2, or the floor where it is below."""
     total = np.square(sigma).sum()
     return float(max(np.square(sigma[2:]).sum() / total, FLOOR)) if total > 0 else 1.0

@@ -1,5 +1,6 @@
 """The figures of the decision lists where the runs in git have nothing to show of it."""
 
+from lib.decision_lists.figures.attention import spectra_in_time
 from lib.decision_lists.figures.convergence import bound_ratios
 from stages.decision_lists.plot import drawings
 from tests.stages.made import legend, table
@@ -48,3 +49,18 @@ def test_a_run_that_is_never_right_is_told_and_counts_in_the_median():
     """The logarithms' median is that of six runs, one of which takes for ever."""
     figure = bound_ratios(table(THEOREM))
     assert legend(figure)[-2:] == ["measured median, 0.039", "not right by the bound: 1 runs"]
+
+
+def test_the_first_task_of_each_number_of_heads_is_drawn():
+    spectra = table("""
+task law     time numerical_rank expected_rank early rtol singular_values
+h-0  heads   1    1              1             True  0.1  2,0.5
+h-0  heads   2    1              1             False 0.1  4,0.25
+h-1  heads   1    2              2             True  0.1  2,1
+h-1  heads   2    2              2             False 0.1  3,1
+h-2  others  1    1              1             True  0.1  5,0.5
+h-2  others  2    1              1             False 0.1  6,0.5
+""")
+    figure = spectra_in_time(spectra)
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert titles == ["heads\nh-0", "heads\nh-1"]

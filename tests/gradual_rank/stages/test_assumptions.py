@@ -118,6 +118,8 @@ def disturbed(u, v, noise, draw):
     keeps u² - v².
     """
     touched = np.maximum(abs(u), abs(v)) > PARAMS["nonnegligible"]
+    if noise == "everywhere":
+        return u + draw[0], v + draw[1], np.ones(SIZE, bool)
     new_u, new_v = u.copy(), v.copy()
     for i in np.flatnonzero(touched):
         if noise == "independent":
@@ -141,7 +143,8 @@ def expected(loss, u, v, seed):
     for number, (kind, time, here_u, here_v) in enumerate(points(loss, u, v, seed)):
         still = flow(loss, here_u, here_v, times)
         q = still[0] * still[1]
-        for noise in ("balanced", "independent"):
+        noises = ("balanced", "independent", "everywhere")
+        for noise in noises if kind == "random" else noises[:2]:
             moved_u, moved_v, touched = disturbed(
                 here_u, here_v, noise, gaussians(seed, "disturbance", number)
             )

@@ -89,6 +89,10 @@ gd_delay_full | 5: .2442908 | 6: .3257209
 gd_delay_low | 5: -.0868589
 gd_delay_change_full | 5: .6 | 6: 1.5
 gd_delay_change_low | 5: .2
+gd_delay_steps_full | 5: 60 | 6: 120
+gd_delay_steps_low | 5: 20
+gd_rise_steps_full | 5: 100 | 6: 80
+gd_rise_steps_low | 5: 100
 gd_order_full @ 1e-2 | 5: .15 | 6: .1
 gd_order_full @ 1e-4 | 5: .55 | 6: .5
 gd_order_full @ 1e-8 | 5: .95 | 6: .9
@@ -111,6 +115,8 @@ gd_slope_most_low @ 1e-4 | 5: .86
 gd_slope_most_low @ 1e-8 | 5: 1.26
 muon_delay_full | 5: .0434294
 muon_delay_change_full | 5: .5
+muon_delay_steps_full | 5: 10
+muon_rise_steps_full | 5: 20
 muon_order_full @ 1e-4 | 5: -.5
 muon_order_full @ 1e-8 | 5: -.9
 muon_order_low @ 1e-8 | 5: -.8

@@ -46,9 +46,17 @@ DROP = {
     "flow_log10_init_scales": [-9, -14],
     "rescaled_end": 26,
 }
-PARAMS = {"n_seeds": 2, "first_seed": 6, "log10_init_scale": -1.5}
+CONSERVE = {
+    "n_seeds": 2,
+    "first_seed": 6,
+    "log10_init_scale": -1,
+    "end": 9,
+    "rtols": [1e-3, 1e-9],
+    "decay": 0.25,
+}
+PARAMS = {"n_seeds": 2, "first_seed": 6, "log10_init_scale": -1.5, "conserve": CONSERVE}
 SHORT = {**DROP, "flow_log10_init_scales": [], "rescaled_end": 0.5}
-ONE = {"n_seeds": 1, "variants": [("plain", 0.7)]}
+ONE = {"n_seeds": 1, "variants": [("plain", 0.7)], "conserve": CONSERVE | {"n_seeds": 1}}
 EPS = {np.float64: 2.0**-52, np.float32: 2.0**-23}
 NARROW = {"rtol": 1e-9, "atol": 0}
 
@@ -66,7 +74,8 @@ def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **param
         "a.solver",
         *(tmp_path / name for name in ("variants", "task", "stages", "d")),
     )
-    assert files(tmp_path / "d") == ["drop.parquet", "ends.parquet", "events.parquet"]
+    names = ["conserved.parquet", "drop.parquet", "ends.parquet", "events.parquet"]
+    assert files(tmp_path / "d") == names
     return [
         pd.read_parquet(tmp_path / f"d/{name}.parquet") for name in ("events", "ends", "drop")
     ], toy
@@ -233,9 +242,51 @@ def test_the_example_is_followed_by_every_method(stage, tmp_path):
     assert {(2, 1), (2, -1)} <= set(zip(drop["coordinate"], drop["sign"], strict=True))
 
 
+def weights(loss, u, v, decay, n_steps=4000):
+    """u and v at time 9, by the classical method of Runge and Kutta in equal steps."""
+
+    def velocity(w):
+        g = loss.g(w[0] * w[1])
+        return np.stack([w[1] * g, w[0] * g - decay * w[1]])
+
+    w, h = np.stack([u, v]), 9 / n_steps
+    for _ in range(n_steps):
+        k = [velocity(w)]
+        for share in (0.5, 0.5, 1):
+            k.append(velocity(w + share * h * k[-1]))
+        w = w + h / 6 * (k[0] + 2 * k[1] + 2 * k[2] + k[3])
+    return w
+
+
+def test_what_is_conserved_drifts_by_the_tolerance_alone_unless_one_of_the_weights_decays(
+    stage, tmp_path
+):
+    _, toy = run(stage, tmp_path, drop=SHORT, variants=[("plain", 1)])
+    found = pd.read_parquet(tmp_path / "d" / "conserved.parquet")
+    assert list(found) == ["seed", "rtol", "decay", "drift", "growth"]
+    cells = [(s, r, d) for s in (6, 7) for d in (0, 0.25) for r in (1e-3, 1e-9)]
+    assert list(found[["seed", "rtol", "decay"]].itertuples(index=False, name=None)) == cells
+    for (seed, decay), rows in found.groupby(["seed", "decay"]):
+        i = toy["seeds"].tolist().index(seed)
+        u, v = (0.1 * toy[name][i].numpy() for name in "uv")
+        end_u, end_v = weights(head_of(toy, i), u, v, decay)
+        size = (u**2 + v**2).max()
+        drift = abs((end_u**2 - end_v**2) - (u**2 - v**2)).max() / size
+        growth = (end_u**2 + end_v**2).max() / size
+        coarse, fine = rows["drift"]
+        np.testing.assert_allclose(rows["growth"], growth, rtol=0.02)
+        if decay:
+            np.testing.assert_allclose(fine, drift, rtol=1e-6)
+            assert drift > 0.01
+        else:
+            assert fine < 1e-7 < coarse < 0.1
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
+        ({"conserve": CONSERVE | {"rtols": [1e-3]}}, "rtols: wanted two or more, got"),
+        ({"conserve": CONSERVE | {"first_seed": 1}}, r"conserve: wanted seeds of .*got \[1, 2\]"),
         ({"first_seed": 5}, r"a\.b: wanted seeds of .*8\], got \[5\]"),
         (
             {"variants": [("plain", 1e-310)]},

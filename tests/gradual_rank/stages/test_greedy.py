@@ -123,13 +123,18 @@ def events_of(toy, params, stages):
                 yield seed, scale, *event
 
 
-def fine_tune(toy, i, scale):
-    """The rows of one seed and scale: the forecast, then what is measured."""
+def adapter(toy, i):
+    """The seed and the loss of its adapter."""
     seed, X, target = int(toy["seeds"][i]), toy["X"][i], toy["teacher"][i].clone()
     changed = torch.randperm(4, generator=generator(seed, "changed coordinates"))[:2]
     u, v = torch.randn(2, 4, generator=generator(seed, "change"), dtype=torch.float64)
     target[changed] += (u * v)[changed]
-    loss = Head(X, head(X, target), toy["teacher"][i])
+    return seed, Head(X, head(X, target), toy["teacher"][i])
+
+
+def fine_tune(toy, i, scale):
+    """The rows of one seed and scale: the forecast, then what is measured."""
+    seed, loss = adapter(toy, i)
     start = Start(toy["u"][i].numpy(), np.zeros(4), scale)
     end = 12 * (-scale * math.log(10) + SOLVER["margin"])
     for source, events in (
@@ -138,6 +143,24 @@ def fine_tune(toy, i, scale):
     ):
         for event in events:
             yield seed, scale, source, end, *event
+
+
+def limit(toy, i, scale):
+    """The rows of one seed and scale by Algorithm 1, whose times are those of the flow from
+    there.
+    """
+    seed, loss = adapter(toy, i)
+    end = 12 * (-scale * math.log(10) + SOLVER["margin"])
+    for row in algorithm_1(loss):
+        time = row["time"] * -scale * math.log(10)
+        if time > end:
+            return
+        if row["coordinate"] >= 0:
+            yield seed, scale, "limit", end, time, row["coordinate"], row["sign"], True
+        for coordinate in row["dropped"]:
+            yield seed, scale, "limit", end, time, coordinate, 0, False
+        if loss.relative(row["p"]) < STOP_LOSS:
+            return
 
 
 def test_the_stages_the_events_and_the_forecast_are_those_of_scipy(stage, tmp_path, toys):
@@ -157,8 +180,14 @@ def test_the_stages_the_events_and_the_forecast_are_those_of_scipy(stage, tmp_pa
     assert not tables["small_events"]["rises"].all()
     assert 0 in tables["paper_events"]["time"].tolist()
     rows = [row for scale in SCALES for i in range(2) for row in fine_tune(toys["base"], i, scale)]
+    forecast = tables["forecast"]
+    of_limit = forecast["source"] == "limit"
     wanted = pd.DataFrame(rows, columns=ADAPTER)
-    compare(tables["forecast"], wanted, WITHIN, time={"atol": 5e-6}, end=NARROW)
+    compare(forecast[~of_limit], wanted, WITHIN, time={"atol": 5e-6}, end=NARROW)
+    rows = [row for scale in SCALES for i in range(2) for row in limit(toys["base"], i, scale)]
+    by_limit = pd.DataFrame(rows, columns=ADAPTER)
+    compare(forecast[of_limit], by_limit, NARROW | {"rtol": 1e-5}, time={"atol": 1e-9})
+    assert (by_limit.loc[by_limit["log10_init_scale"] == 0, "time"] == 0).all()
     assert len(wanted.groupby(ADAPTER[:3])) == 12
 
 

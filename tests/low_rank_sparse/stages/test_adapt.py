@@ -1,5 +1,5 @@
-"""Adapters on made runs are W(0) + B A, with A and B trained by autograd on the hinge loss: every
-row.
+"""Adapters on made runs are W(0) + B A, with A and B trained by autograd on the hinge loss, in
+every row.
 """
 
 import pandas as pd
@@ -74,7 +74,7 @@ def expected(dataset, initial, one, rank, seed):
     a = W_0.pop("readout")
     leaves = {}
     for name, (rows, columns) in SHAPES.items():
-        # W_O acts from its columns to its rows, the others, tokens being rows, the other way.
+        # W_O acts from its columns to its rows; the others act the other way, as tokens are rows.
         n_in, n_out = (columns, rows) if name == "W_O" else (rows, columns)
         A = torch.randn(rank, n_in, generator=generator(seed, "adapter", name)) / rank**0.5
         leaves |= {name + "A": A, name + "B": torch.zeros(n_out, rank)}

@@ -12,7 +12,7 @@ from tests.low_rank_sparse import low_rank_sparse_made as reference
 from tests.stages.made import generator
 
 D, SEQ_LEN, NEURONS = 6, 4, 9
-NORMS = torch.tensor([0.2, 1.9, 0.5, 0.4, 2.8, 1.7, 0.1, 0.6, 0.7])  # about, of the neurons
+NORMS = torch.tensor([0.2, 1.9, 0.5, 0.4, 2.8, 1.7, 0.1, 0.6, 0.7])  # of the neurons, about
 RUNS = {
     "early": {"configuration": "first", "readout": "untied", "seeds": [2], "steps": [0, 7]},
     "late": {"configuration": "second", "readout": "tied", "seeds": [9, 4], "steps": [0, 3, 8]},
@@ -193,7 +193,8 @@ def pruned(weights, seed):
 
 
 def test_every_pruned_model_is_measured_as_if_it_stood_alone(cut, made):
-    """As it is, and with the factor that gives it the whole one's mean margin on three samples."""
+    """It is measured as it is, and with the factor that gives it the whole model's mean margin on
+    three samples."""
     data, models = made
     wanted = {}
     for cell, path in models.items():
@@ -215,7 +216,7 @@ def test_every_pruned_model_is_measured_as_if_it_stood_alone(cut, made):
 
 
 def test_every_neuron_is_counted_by_its_norm(cut, made):
-    """And, where the readout is tied, by its cosine with the value of its pattern."""
+    """Where the readout is tied, its cosine with the value of its pattern counts, too."""
     data, models = made
     table = cut()["neurons"]
     norms = table.set_index(CELL)["norms"]

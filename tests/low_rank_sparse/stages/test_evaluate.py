@@ -1,6 +1,7 @@
 """The stage evaluate: every measure, table and curve, counted row by row from made tables."""
 
 import math
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -10,8 +11,8 @@ from tests.low_rank_sparse.low_rank_sparse_made import chosen
 from tests.low_rank_sparse.low_rank_sparse_tables import MATRICES, STEPS, SWEEPS
 from tests.stages.made import read_measures
 
-RATES_OF_STEPS = ("relevant", "relevant_with_confusion", "step_size")
-RATES = {"untied": 0.1, "tied": 0.3}  # those of the tables that are nearest
+DECADES = {"0.03": (0.03, 0.1, 0.3), "0.3": (0.3, 1, 3)}  # each with its step sizes
+RATES = {"untied": 0.1, "tied": 0.3}  # the nearest in the tables
 
 
 def energy(s):
@@ -39,7 +40,7 @@ def sigma(tables, summary, letters, **where):
 
 
 def of_updates(tables, step, worst):
-    """What is measured of the updates on the labels and on permuted ones; of two the worst."""
+    """What is measured of the updates on the labels and on permuted ones, the worst of two."""
     where = {"of": "update", "step": step}
     found = {f"energy_{x}": sigma(tables, energy, x, **where)[x] for x in "QKVO"}
     for letters in ("QK", "VO"):
@@ -77,6 +78,7 @@ def wanted_of(name, tables):
     whole = cut("all", 20, "attention")
     neurons = of["neurons"].set_index("seed").sort_index()
     large = {rate: pruned("large neurons", "random", rate) for rate in (0, 0.45, 0.7)}
+    small = {rate: pruned("small neurons", "random", rate) for rate in (0, 1)}
     found |= {
         "rank_2_cost": cut("all", 2) - cut("all", 20),
         "rank_2_attention_lost": whole - cut("all", 2, "attention"),
@@ -94,6 +96,7 @@ def wanted_of(name, tables):
         "values": pruned("rows of W_V", "smallest", 0.4),
         "without_small_cost": large[0] - pruned("neurons", "smallest", 0),
         "large_least_rise": np.minimum(*((large[r] - large[0]) / r for r in (0.45, 0.7))),
+        "small_least_rise": small[1] - small[0],
     }
     if name == "tied":
         ranks = (1, 2, 4)
@@ -108,6 +111,25 @@ def slope(x, y):
     """The exponent of a power law, NaN for one point or where a number is missing."""
     known = len(x) > 1 and min(y) > 0
     return np.polyfit(np.log(x), np.log(y), 1)[0] if known else math.nan
+
+
+def slopes(rows, column="fitted_step"):
+    """The exponent of each seed in what varies."""
+    return pd.Series({s: slope(of["value"], of[column]) for s, of in rows.groupby("seed")})
+
+
+def in_random_order(rows, name):
+    """The rows with the numbers of batches of each seed in the first order that its generator draws
+    in which none is in its own place.
+    """
+    rows = rows.sort_values(["seed", "value"])
+    counts = []
+    for seed, of in rows.groupby("seed"):
+        draw = np.random.default_rng([seed, *name.encode()])
+        orders = (draw.permutation(len(of)).tolist() for _ in range(1000))
+        [order] = islice((o for o in orders if all(i != j for i, j in enumerate(o))), 1)
+        counts += of["fitted_step"].to_numpy()[order].tolist()
+    return rows.assign(fitted_step=counts)
 
 
 def samples_needed(table):
@@ -130,12 +152,26 @@ def wanted_of_sweeps(table):
     sweeps = dict(list(batches.groupby("sweep")))
     patterns = sweeps["patterns"][sweeps["patterns"]["value"] >= 8]
     needed = samples_needed(table)
-    slopes = {f"of_steps_in_{name}": (sweeps[name], "fitted_step") for name in RATES_OF_STEPS}
-    slopes["of_third_in_patterns"] = patterns, "W_K_next"
+    confused = sweeps["relevant_with_confusion"]
+    inside = confused[
+        confused["value"] >= 6
+    ]  # one confusion token, and more than 2e = 5.4 relevant ones
+    outside = confused[confused["value"] < 6]
     found = {
-        f"slope_{key}": pd.Series({s: slope(of["value"], of[y]) for s, of in rows.groupby("seed")})
-        for key, (rows, y) in slopes.items()
+        "slope_of_third_in_patterns": slopes(patterns, "W_K_next"),
+        "slope_of_steps_outside_the_condition": slopes(outside),
     }
+    for prefix, change in (("", lambda of, _: of), ("shuffled_", in_random_order)):
+        found[f"{prefix}slope_of_steps_in_relevant"] = slopes(
+            change(sweeps["relevant"], "relevant")
+        )
+        found[f"{prefix}slope_of_steps_in_relevant_with_confusion"] = slopes(
+            change(inside, "relevant_with_confusion")
+        )
+        sizes = change(sweeps["step_size"], "step_size")
+        found[f"{prefix}slope_of_steps_in_step_size"] = {
+            least: slopes(sizes[sizes["value"].isin(of)]) for least, of in DECADES.items()
+        }
     for name in ("samples", "samples_with_confusion"):
         of_seeds = {s: slope([2, 5], needed[name, :, s]) for s in (0, 3, 7)}
         found[f"slope_of_{name}_in_relevant"] = pd.Series(of_seeds)
@@ -239,6 +275,7 @@ def test_the_tables_of_figures_have_what_is_counted_too(evaluated, kept):
     batches = (sweep["fitted_step"] + 1).where(sweep["fitted_step"] >= 0)
     np.testing.assert_allclose(sweep["n_batches"], batches)
     in_fit = (sweep["sweep"] != "patterns") | (sweep["value"] >= 8)
+    in_fit &= (sweep["sweep"] != "relevant_with_confusion") | (sweep["value"] >= 6)
     assert sweep["in_fit"].tolist() == in_fit.tolist()
     needed = kept["samples"].set_index(["sweep", "n_relevant", "seed"])["n_needed"]
     wanted = samples_needed(evaluated[0]["sweep"]).to_dict()

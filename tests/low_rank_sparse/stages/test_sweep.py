@@ -1,6 +1,4 @@
-"""Every cell of small sweeps is a training by autograd from its seed's draws, measured by numpy:
-every row.
-"""
+"""Every cell of small sweeps is a training by autograd from its seed's draws, measured by numpy."""
 
 import numpy as np
 import pandas as pd
@@ -38,8 +36,8 @@ BASE |= {"n_neurons": 8, "learning_rate": 0.8, "n_steps": 4}
 EACH = {"configuration": "fast", "outputs": "each", "varies": "labels", "n_neurons": 10}
 UNTIED = {"readout": "untied", "learning_rate": 2.5, "n_neurons": 10}
 TWO, THREE = [[0], [1]], [[0], [1], [2]]
-# Each sweep, and what its cells are: the value that varies, what changes of the base, the patterns
-# of the classes. By hand.
+# Each sweep, and what its cells are, by hand: the value that varies, what changes in the base, and
+# the patterns of the classes.
 RELEVANT = {"name": "a", "varies": "n_relevant", "values": [5, 3], "n_seeds": 2, "n_confusion": 0}
 SIZES = {"name": "b", "varies": "noise", "values": [0.2], "first_seed": 6, "n_steps": 3}
 CLASSES = EACH | {"name": "c", "labels": ["1|1|1", "1|1"], "n_seeds": 2, "n_steps": 3}

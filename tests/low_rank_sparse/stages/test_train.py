@@ -88,7 +88,7 @@ def check(dataset, params, configuration, folder, losses, atol=1e-5):
 
 
 def test_every_snapshot_and_row_is_that_of_autograd(train, tmp_path, dataset):
-    """Also of a seed that is trained beside another one, or in another configuration."""
+    """This holds as well for a seed that is trained beside another, or in another configuration."""
     old = tmp_path / "runs" / "older" / "steps.parquet"
     old.parent.mkdir(parents=True)
     old.touch()
