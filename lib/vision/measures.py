@@ -245,25 +245,19 @@ def rises(directions: pd.DataFrame) -> Measures:
     Kendall's tau of size and earliness; means over the layers and heads with two directions or
     more. Where all grow in proportion, both are 0.
     """
-    found: Measures = {}
     keys = ["matrix", "control", "init_scale", "seed", "layer", "head"]
-    heads = directions.groupby(keys).filter(lambda rows: len(rows) > 1).groupby(keys)
-    if not heads.ngroups:
-        return found
-    columns = {
-        "separate": [
-            separate(rows["begun"].to_numpy(), rows["ended"].to_numpy()) for _, rows in heads
-        ],
-        "order": [
-            order(rows["singular_value"].to_numpy(), rows["ended"].to_numpy()) for _, rows in heads
-        ],
-    }
-    by_head = pd.DataFrame(columns, pd.MultiIndex.from_tuples(list(heads.groups), names=keys))
-    means = by_head.fillna(0.0).groupby(["matrix", "control", "init_scale", "seed"]).mean()
-    for (matrix, control), rows in means.groupby(["matrix", "control"]):
-        for column in columns:
+    rows = []
+    for place, own in directions.groupby(keys):
+        begun, ended, size = (own[name].to_numpy() for name in ("begun", "ended", "singular_value"))
+        if len(own) > 1:
+            rows.append((*place, separate(begun, ended), order(size, ended)))
+    by_head = pd.DataFrame(rows, columns=[*keys, "separate", "order"]).fillna({"order": 0.0})
+    means = by_head.groupby(keys[:4])[["separate", "order"]].mean()
+    found: Measures = {}
+    for (matrix, control), own in means.groupby(["matrix", "control"]):
+        for column in means:
             name = named(f"{column}_{str(matrix)[2:]}", str(control))
-            found[name] = rows[column].droplevel(["matrix", "control"])
+            found[name] = own[column].droplevel(["matrix", "control"])
     return found
 
 
