@@ -251,6 +251,7 @@ def test_a_python_that_is_too_old_is_refused_in_one_line(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # ten set-ups, each done twice
 @pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGKILL])
 def test_a_first_make_that_is_broken_off_at_any_moment_goes_on(with_signal, tmp_path):
     begin = time.monotonic()
