@@ -34,7 +34,7 @@ def relative_errors(measured: Vector, predicted: Vector, unit: Vector) -> Vector
 def order_agreement(measured: Vector, predicted: Vector) -> float:
     """Kendall's tau-b of the two orders; what was not measured (infinite) comes last.
 
-    1 where there is one alone, 0 where nothing was measured.
+    It is 1 where there is one alone, and 0 where nothing was measured.
     """
     if len(measured) < 2:
         return 1.0
@@ -96,10 +96,10 @@ def time_errors(activated: Table) -> Table:
 def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
     """How long the first stage's coordinate takes from the threshold to where a rise is over.
 
-    In the flow's own time, one row per seed and scale: `duration`, and `ratio`, that over the
-    seed's duration at its smallest scale. Stages are as long from every scale; only the waits
-    before them grow as log(1 / init_scale): `wait_ratio` is the time of the threshold over that at
-    the smallest scale. Seeds in which it does not grow are left out.
+    There is one row per seed and scale. `duration` is in the flow's own time, and `ratio` is that
+    over the seed's duration at its smallest scale. Stages are as long from every scale; only the
+    waits before them grow as log(1 / init_scale). `wait_ratio` is the time of the threshold over
+    that at the smallest scale. Seeds in which the coordinate does not grow are left out.
     """
     first = stages.loc[stages["stage"] == 1, ["seed", "coordinate", "sign"]]
     key = [*CELL, "coordinate", "sign"]
@@ -116,7 +116,7 @@ def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
 
 
 def constants(errors: Table, log10_init_scale: float) -> pd.Series:
-    """C of error = C / log(1 / init_scale) from this scale on, of the median error, by seed."""
+    """The constant C of the median error, C / log(1 / init_scale), from this scale on, by seed."""
     tiny = errors[errors["log10_init_scale"] <= log10_init_scale]
     return (tiny["time_error_median"] * tiny["log_scale"]).groupby(tiny["seed"]).median()
 
@@ -129,7 +129,7 @@ def halvings(errors: Table, log10_init_scale: float) -> pd.Series:
 
 
 def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
-    """Beside how each descent ended, its median time error; 1 where it never activates."""
+    """How each descent ended, and its median time error, which is 1 where it never activates."""
     key = ["form", "share_of_limit", "seed"]
     scale = float(ends["log10_init_scale"].iloc[0])
     flow = flow[flow["rises"] & (flow["log10_init_scale"] == scale)]

@@ -37,10 +37,10 @@ def training_measures(runs: Table, rates: pd.Series) -> Measures:
 def delays(runs: Table, rate: float) -> dict[str, pd.Series]:
     r"""How the time of the first rise follows log(1/α) between the two smallest scales, by seed.
 
-    `delay` is per log(1/α), times $\log(1 + \eta \sigma_1) / \eta$, the growth that gradient
-    descent has at zero: 1 for it. `delay_change` is the change of the time as a share of it,
-    `delay_steps` in steps of the learning rate, and `rise_steps` is the time itself in steps, from
-    the larger scale. Nothing where there is one scale alone.
+    `delay` is the change of the time per log(1/α), times $\log(1 + \eta \sigma_1) / \eta$, the
+    growth that gradient descent has at zero: gradient descent has 1. `delay_change` is the change
+    as a share of the time from the larger scale, `delay_steps` the change in steps of the learning
+    rate, and `rise_steps` that time in steps. All are left out where there is one scale alone.
     """
     if runs["log10_init_scale"].nunique() < 2:
         return {}

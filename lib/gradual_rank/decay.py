@@ -8,9 +8,9 @@ under the loss $L(q_+ - q_-) + \lambda \sum (q_+ + q_-)$ without decay: with its
     d log q / dt = 2 g(q),   g(q) = (g(p) − λ, −g(p) − λ).
 
 So `greedy` of the halves is Algorithm 1 with decay: each half has a charge of its own, which joins
-at 1 and has no lower end. What rests solves the problem of $L + \lambda \|p\|_1$. A product $P
-Q^\top$ of matrices has the nuclear norm in its place. Ours, not the paper's; the proofs are in
-docs/gradual_rank.md.
+at 1 and has no lower end. The end point is stationary for $L + \lambda \|p\|_1$. A product $P
+Q^\top$ of matrices has the nuclear norm in its place. This is ours, not the paper's; the proofs are
+in docs/gradual_rank.md.
 """
 
 import math
@@ -27,7 +27,7 @@ from lib.training.gradient_descent import Step as Descended
 from lib.training.gradient_descent import Weights, descent
 from lib.training.stiff_flow import Loss, Step, Vector, crossing_of, gradient, stiff_flow
 
-OVERFLOW = math.log(1e6)  # of q in trial steps of the implicit solver
+OVERFLOW = math.log(1e6)  # the largest log q in trial steps of the implicit solver
 PRESENT = 1e-6  # |p| from which a product is there at rest
 
 
@@ -108,7 +108,7 @@ def halves(x: Vector) -> Vector:
 
 
 def first_rises(steps: Iterable[Step], threshold: float, n: int) -> Vector:
-    """When each of n halves first comes to the threshold; infinite where never."""
+    """When each of n halves first comes to the threshold; infinite if it never does."""
     level = math.log(threshold)
     found = np.full(n, np.inf)
     for step in steps:
@@ -138,8 +138,9 @@ def rest_error(g: Vector, p: Vector, decay: float) -> float:
 
 
 def ridge_error(g: Vector, p: Vector, decay: float) -> float:
-    r"""The same under decay of the products themselves, $L + \frac\lambda2 \|p\|^2$: $\max |g_i -
-    \lambda p_i|$.
+    r"""How far a point is from rest under decay of the products themselves, as a share of λ.
+
+    Under $L + \frac\lambda2 \|p\|^2$ it is $\max |g_i - \lambda p_i|$.
     """
     return float(np.abs(g - decay * p).max() / decay)
 
@@ -180,11 +181,10 @@ def spectral_rest(
     decays: Float[Tensor, "*batch"],
     risen: float,
 ) -> tuple[Float[np.ndarray, "*batch"], Float[np.ndarray, "*batch"]]:
-    r"""How far what has risen is from rest under $L + \lambda \|W\|_*$, and what has not: shares
-    of λ.
+    r"""How far W is from rest under $L + \lambda \|W\|_*$, on what has risen and off it.
 
-    With U, V the singular vectors whose singular value is above `risen`: the spectral norm of
-    $U^\top G V - \lambda$, and what σ₁(G) is above λ.
+    Both are shares of λ. With U, V the singular vectors whose singular value is above `risen`, they
+    are the spectral norm of $U^\top G V - \lambda$, and what σ₁(G) is above λ.
     """
     U, sigma, Vh = torch.linalg.svd(W)
     there = (sigma > risen).to(W.dtype)

@@ -61,8 +61,9 @@ def agrees_from(errors: pd.Series, near: float) -> float:
 def difference(stages: Table, plateaus: Table, stage: int, significant: float) -> tuple[str, str]:
     """How the flow of one seed and scale differs from Algorithm 1 in the middle of a plateau.
 
-    `late` with the same significant products, `not gone` with others that had joined, and `another`
-    with one that never had by then; and which are there besides (+) and which not (-).
+    It is `late` if the same products are significant, `not gone` if others are that had joined, and
+    `another` if one is that had never joined by then. The second string says which products are
+    there besides (+), and which are missing (-).
     """
     theory = stages.set_index("stage")
     p = plateaus.set_index("stage")["p"][stage]

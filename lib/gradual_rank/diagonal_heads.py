@@ -1,5 +1,6 @@
-r"""Networks with diagonal weights (Definition 3.1 of Boix-Adserà et al. 2023), as losses of the
-products p = u ⊙ v.
+r"""Losses of networks with diagonal weights, as functions of the products p = u ⊙ v.
+
+The networks are those of Definition 3.1 of Boix-Adserà et al. (2023).
 
 Tokens are rows. The attention head is equation (1) of the paper: no 1/√d, no residual, no bias,
 
@@ -7,8 +8,8 @@ Tokens are rows. The attention head is equation (1) of the paper: no 1/√d, no 
 
 and its diagonal form has W_K = diag(w_K) and so on. It depends on the weights through the products
 a = w_K ⊙ w_Q and b = w_V ⊙ w_O alone; here p = (a, b), u = (w_K, w_V), v = (w_Q, w_O). Every loss
-offers its value, the negative gradient g(p) = -∂L/∂p, and a principal part of its Hessian; by
-automatic differentiation unless it has a closed form.
+offers its value, the negative gradient g(p) = -∂L/∂p, and columns of its Hessian. They come from
+automatic differentiation unless the loss has a closed form.
 """
 
 import math
@@ -23,28 +24,29 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 Products = Float[Tensor, "*batch p"]
-BLOCK = 1 << 16  # numbers in a block of samples: half a megabyte of float64
-SAFE = 300.0  # a logit whose exponential, and sums of it and its inverse, float64 can write
-QUIET = np.errstate(
-    all="ignore"
-)  # numpy's products of what is not finite go on as torch's, without a warning
+BLOCK = 1 << 16  # how many numbers a block of samples has: half a megabyte of float64
+# float64 can hold the exponential of such a logit, its inverse, and sums of them
+SAFE = 300.0
+# numpy multiplies numbers that are not finite without a warning, as torch does
+QUIET = np.errstate(all="ignore")
 
 
 class DiagonalLoss(ABC):
-    r"""The loss $L(p)$ of a network $h(x; u \odot v)$ whose weights are `size` pairs; float64.
+    r"""The loss $L(p)$ of a network $h(x; u \odot v)$ with `size` pairs of weights, in float64.
 
-    A network is defined by its `value`; any twice differentiable one will do.
+    A network is defined by its `value`; any twice differentiable function will do.
     """
 
     size: int
 
     @abstractmethod
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
-        """L(p)."""
+        """The loss L(p)."""
 
     def gradient(self, p: Products) -> Products:
-        r"""$g(p) = -\partial L / \partial p$, so that gradient flow is $\dot u = v \odot g$, $\dot
-        v = u \odot g$.
+        r"""The negative gradient $g(p) = -\partial L / \partial p$.
+
+        Gradient flow is $\dot u = v \odot g$, $\dot v = u \odot g$.
         """
         with torch.enable_grad():
             p = p.detach().requires_grad_()
@@ -62,12 +64,14 @@ class DiagonalLoss(ABC):
         return rows.T.contiguous()
 
     def restricted(self, support: Int[Tensor, " k"]) -> "DiagonalLoss":
-        """The loss as a function of the k products in the support (rising), the others zero."""
+        """The loss as a function of the k products in the support (in rising order), the others
+        zero.
+        """
         return _Restricted(self, support)
 
 
 class _Restricted(DiagonalLoss):
-    """Any loss, restricted."""
+    """A loss as a function of some of its products, the others zero."""
 
     def __init__(self, loss: DiagonalLoss, support: Int[Tensor, " k"]):
         self.loss, self.support, self.size = loss, support, len(support)
@@ -76,33 +80,34 @@ class _Restricted(DiagonalLoss):
         return p.new_zeros(*p.shape[:-1], self.loss.size).index_copy(-1, self.support, p)
 
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
-        """L(p)."""
+        """The loss L(p)."""
         return self.loss.value(self._whole(p))
 
     def gradient(self, p: Products) -> Products:
-        """g(p) in the support."""
+        """The negative gradient g(p) in the support."""
         return self.loss.gradient(self._whole(p))[..., self.support]
 
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
-        """Columns of the second derivatives, all numbered within the support."""
+        """The columns of the second derivatives; rows and columns are numbered in the support."""
         return self.loss.hessian(self._whole(p), self.support[support])[self.support]
 
 
 class Quadratic(DiagonalLoss):
-    r"""$L(p) = \frac12 (p - p_*)^\top H (p - p_*)$: a linear network, whose stages can be worked
-    out by hand.
+    r"""The loss $L(p) = \frac12 (p - p_*)^\top H (p - p_*)$ of a linear network.
+
+    Its stages can be worked out by hand.
     """
 
     def __init__(self, H: Float[Tensor, "p p"], minimum: Float[Tensor, " p"]):
         self.H, self.minimum, self.size = H.double(), minimum.double(), len(minimum)
 
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
-        """L(p)."""
+        """The loss L(p)."""
         off = p - self.minimum
         return ((off @ self.H) * off).sum(-1) / 2
 
     def gradient(self, p: Products) -> Products:
-        r"""$H (p_* - p)$."""
+        """The negative gradient $H (p_* - p)$."""
         return (self.minimum - p) @ self.H
 
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
@@ -111,11 +116,11 @@ class Quadratic(DiagonalLoss):
 
 
 class _HeadPart(DiagonalLoss):
-    r"""A head with some of its products, the others zero: `keys` of a, through whose columns of X
-    tokens attend, and `values` of b, the only columns of its output.
+    """A head in which some products are at work and the others are zero.
 
-    Where few products are at work its derivatives cost few columns. Batch axes of X, Y and p go
-    together.
+    At work are the entries `keys` of a, through whose columns of X tokens attend, and the entries
+    `values` of b, the only columns of the output. Where few products are at work, the derivatives
+    cost few columns. The batch axes of X, Y and p go together.
     """
 
     def __init__(
@@ -126,12 +131,11 @@ class _HeadPart(DiagonalLoss):
         split = max(1, BLOCK // (X.shape[-2] * X.shape[-1]))
         pairs = zip(X.split(split, -3), Y.split(split, -3), strict=True)
         self._blocks = [_Block.of(*pair, keys, values) for pair in pairs]
-        self._elsewhere = (
-            Y.square().sum((-3, -2)).index_fill(-1, values, 0.0).sum(-1)
-        )  # where the output is zero
+        # the squared error in the columns in which the output is zero
+        self._elsewhere = Y.square().sum((-3, -2)).index_fill(-1, values, 0.0).sum(-1)
 
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
-        """Mean squared error."""
+        """The mean squared error."""
         a, b = self._halves(p)
         off = [_head(one.keys, one.values, a, b).add(one.negative_target) for one in self._blocks]
         off = [R.square().sum((-3, -2, -1)) for R in off]
@@ -139,7 +143,7 @@ class _HeadPart(DiagonalLoss):
 
     @QUIET
     def gradient(self, p: Products) -> Products:
-        r"""$g(p)$ in closed form; see `_parts`."""
+        """The negative gradient g(p) in closed form; see `_parts`."""
         found = None
         for block in self._blocks:
             _, Z, _, R, D = self._parts(block, p)
@@ -151,11 +155,11 @@ class _HeadPart(DiagonalLoss):
 
     @QUIET
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
-        r"""Columns of the Hessian in closed form.
+        r"""The columns of the Hessian in the support, in closed form.
 
         For query token i, attention weights $A_{ij}$ and mean token $z_i = \sum_j A_{ij} x_j$,
         write $V_{ijl} = x_{il} (x_{jl} - z_{il})$, so that $\partial z_i / \partial a_l = \sum_j
-        A_{ij} V_{ijl} x_j$. With $R = f - Y$, $s = \partial^2 L / \partial f^2$, and s D the
+        A_{ij} V_{ijl} x_j$. With $R = f - Y$, $s = \partial^2 L / \partial f^2$, and s D as the
         gradient in the logits,
 
         $H_{aa} = s \sum_{ij} V_{ijl}
@@ -194,8 +198,9 @@ class _HeadPart(DiagonalLoss):
         return found.mul_(self._scale)
 
     def _parts(self, block: "_Block", p: Products) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        r"""A, Z = A X, b beside tokens, R = f - Y, and D: L changes by s R with the output, by s D
-        with the logits.
+        """A, Z = A X, b with axes for samples and tokens, R = f - Y, and D.
+
+        s R is the gradient of L in the output f, and s D that in the logits.
         """
         a, b = self._halves(p)
         A = _softmax(_product(block.keys * a, block.K_T))
@@ -206,7 +211,7 @@ class _HeadPart(DiagonalLoss):
         return A, Z, b, R, D
 
     def _halves(self, p: Products) -> tuple[Tensor, ...]:
-        """a and b beside tokens."""
+        """The halves a and b of p, with axes for samples and tokens."""
         p = p if self._base is None else p + self._base
         return p.unflatten(-1, (1, 1, -1)).split_with_sizes(
             (self._n_keys, self.size - self._n_keys), -1
@@ -214,12 +219,11 @@ class _HeadPart(DiagonalLoss):
 
 
 class DiagonalHead(_HeadPart):
-    r"""One diagonal attention head under the mean squared error over all samples, tokens and
-    entries.
+    r"""A diagonal attention head under the mean squared error over samples, tokens and entries.
 
     With `base` the trained products are added to frozen ones, $h(x; p_0 + u \odot v)$, as an
-    adapter's are. Batch axes of X, Y and p go together: an ensemble of heads, each with its own
-    data.
+    adapter's are. The batch axes of X, Y and p go together: they make an ensemble of heads, each
+    with its own data.
     """
 
     def __init__(
@@ -233,15 +237,17 @@ class DiagonalHead(_HeadPart):
         super().__init__(self.X, self.Y, every, every, base)
 
     def on_share(self, share: float) -> "DiagonalHead":
-        """The loss on the first of the samples, one at least: a cheaper one of nearly the same
-        curvature.
+        """The loss on the first samples: this share of all, and at least one.
+
+        It is cheaper, and its curvature is nearly the same.
         """
         n = max(1, round(share * self.X.shape[-3]))
         return DiagonalHead(self.X[..., :n, :, :], self.Y[..., :n, :, :], self.base)
 
     def restricted(self, support: Int[Tensor, " k"]) -> DiagonalLoss:
-        """The loss of the products in the support (rising), the others zero, at the cost of their
-        columns.
+        """The loss as a function of the products in the support (in rising order), the others zero.
+
+        It costs the columns of these products alone.
         """
         if self.base is not None:
             return super().restricted(support)
@@ -250,11 +256,10 @@ class DiagonalHead(_HeadPart):
 
 
 class _Block(NamedTuple):
-    """Some of the samples, few enough to stay in the processor's cache, in the columns that are at
-    work.
+    """Some of the samples, few enough to stay in the processor's cache, in the columns at work.
 
-    K and V are the same numbers as `keys` and `values`, and beside them transposed, for products by
-    numpy.
+    K and V are the same numbers as `keys` and `values`, K_T and V_T their transposes, all for
+    products by numpy.
     """
 
     keys: Tensor
@@ -275,11 +280,10 @@ class _Block(NamedTuple):
 
 
 def _softmax(S: Tensor) -> Tensor:
-    """Softmax of short rows, which are overwritten; torch's own takes six times as long on them in
-    float64.
+    """The softmax of short rows, which are overwritten.
 
-    Where every exponential is far from overflow and underflow, nothing is taken off the rows first:
-    that is faster and rounds once less.
+    torch's own takes six times as long on them in float64. Where every exponential is far from
+    overflow and underflow, no maximum is subtracted first: that is faster and rounds once less.
     """
     if not (S.amax().item() < SAFE and S.amin().item() > -SAFE):
         S.sub_(S.amax(-1, keepdim=True))
@@ -288,8 +292,9 @@ def _softmax(S: Tensor) -> Tensor:
 
 
 def _product(A: Tensor, B: np.ndarray) -> Tensor:
-    """A B of many small matrices, by numpy, whose BLAS takes a third of the time of torch's bmm on
-    them.
+    """The products A B of many small matrices, by numpy.
+
+    Its BLAS takes a third of the time of torch's bmm on them.
     """
     return torch.from_numpy(np.matmul(A.numpy(), B))
 
@@ -297,15 +302,16 @@ def _product(A: Tensor, B: np.ndarray) -> Tensor:
 def diagonal_head(
     X: Float[Tensor, "*batch sample token d"], p: Products
 ) -> Float[Tensor, "*batch sample token d"]:
-    r"""$\mathrm{softmax}(X\,\mathrm{diag}(a) X^\top) X\,\mathrm{diag}(b)$ for p = (a, b)."""
+    r"""The output $\mathrm{softmax}(X\,\mathrm{diag}(a) X^\top) X\,\mathrm{diag}(b)$ of a diagonal
+    head with p = (a, b).
+    """
     return _head(X, X, *(half[..., None, None, :] for half in p.chunk(2, -1)))
 
 
 def _head(K: Tensor, V: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The head, of the columns of its tokens that are at work."""
-    S = (
-        (K * a) @ K.mT
-    )  # is symmetric: softmax over columns, a fifth of the time of that over short rows, is Aᵀ
+    """The output of a head from the columns of its tokens at work: K for a, and V for b."""
+    S = (K * a) @ K.mT
+    # S is symmetric: softmax over its columns is Aᵀ, in a fifth of the time of that over short rows
     return torch.softmax(S, -2).mT @ V * b
 
 
@@ -313,10 +319,10 @@ class DiagonalTransformer(DiagonalLoss):
     r"""A transformer with diagonal attention weights and frozen feed-forward blocks (Example 3.2).
 
     Each layer is $X \mapsto X + \sum_h \mathrm{head}_h(X)$, then $X \mapsto X + \mathrm{GELU}(X
-    W_1) W_2$. Every head is diagonal in its own frozen orthogonal frame $Q_h$ (its input is $X
-    Q_h$, its output is turned back): in one common frame two heads of a layer have the same
-    gradient wherever their a vanish, the second activation is tied with the first, and Assumption
-    4.2 fails. p = (a, b) of every head, layer by layer.
+    W_1) W_2$. Every head is diagonal in its own frozen orthogonal frame $Q_h$: its input is $X
+    Q_h$, and its output is turned back. In one common frame two heads of a layer would have the
+    same gradient wherever their a vanish; the second activation would tie with the first, and
+    Assumption 4.2 would fail. p holds (a, b) of every head, layer by layer.
     """
 
     def __init__(
@@ -331,12 +337,12 @@ class DiagonalTransformer(DiagonalLoss):
         self.size = 2 * frames.shape[0] * frames.shape[1] * frames.shape[2]
 
     def on_share(self, share: float) -> "DiagonalTransformer":
-        """The loss on the first of the samples, one at least."""
+        """The loss on the first samples: this share of all, and at least one."""
         n = max(1, round(share * len(self.X)))
         return DiagonalTransformer(self.X[:n], self.frames, self.W_1, self.W_2, self.Y[:n])
 
     def output(self, p: Float[Tensor, " p"]) -> Float[Tensor, "sample token d"]:
-        """The last layer's tokens."""
+        """The tokens after the last layer."""
         X = self.X
         heads = p.reshape(*self.frames.shape[:2], -1)
         for Q, W_1, W_2, layer in zip(self.frames, self.W_1, self.W_2, heads, strict=True):
@@ -345,18 +351,19 @@ class DiagonalTransformer(DiagonalLoss):
         return X
 
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
-        """Mean squared error."""
+        """The mean squared error."""
         rows = [(self.output(row) - self.Y).square().mean() for row in p.reshape(-1, p.shape[-1])]
         return torch.stack(rows).reshape(p.shape[:-1])
 
     def gradient(self, p: Products) -> Products:
-        r"""$g(p)$ by backpropagation, written out: automatic differentiation of so small a network
-        takes twice as long.
+        r"""The negative gradient $g(p)$, by backpropagation written out by hand.
+
+        Automatic differentiation of so small a network takes twice as long.
 
         With $T = X Q_h$, attention weights A, $Z = A T$ and the loss's gradient G in a head's
-        output, seen in its frame: $\partial L / \partial b = \sum G \odot Z$ over samples and
-        tokens, and with $B = (G b) T^\top$ and $D = A \odot (B - (A \odot B) 1 1^\top)$, the
-        gradient in the logits, $\partial L / \partial a = \sum (D T) \odot T$.
+        output, seen in its frame, $\partial L / \partial b = \sum G \odot Z$ over samples and
+        tokens. With $B = (G b) T^\top$, the gradient in the logits is $D = A \odot (B - (A \odot B)
+        1 1^\top)$, and $\partial L / \partial a = \sum (D T) \odot T$.
         """
         rows = [self._slope(row) for row in p.detach().reshape(-1, p.shape[-1]).numpy()]
         return torch.from_numpy(np.stack(rows)).reshape(p.shape).neg_()
@@ -401,7 +408,7 @@ class DiagonalTransformer(DiagonalLoss):
 
 
 def _by_head(T: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Tokens of all heads, one head's samples after another's, times a vector of each head."""
+    """The tokens of all heads, head after head, each multiplied by its head's vector."""
     return (T.reshape(len(w), -1, T.shape[-1]) * w).reshape(T.shape)
 
 
@@ -412,8 +419,9 @@ def diagonal_network(
     W_1: Float[Tensor, "layer d d_mlp"] | None = None,
     W_2: Float[Tensor, "layer d_mlp d"] | None = None,
 ) -> DiagonalHead | DiagonalTransformer:
-    """The loss of one head, or, where its frames and feed-forward blocks are given, of a
-    transformer of Example 3.2.
+    """The loss of one head, or of a transformer of Example 3.2.
+
+    It is a transformer where frames and feed-forward blocks are given.
     """
     if frames is None or W_1 is None or W_2 is None:
         return DiagonalHead(X, Y)
@@ -423,9 +431,7 @@ def diagonal_network(
 def taught(
     p: Float[Tensor, " p"], X: Float[Tensor, "sample token d"], **blocks: Tensor
 ) -> Float[Tensor, "sample token d"]:
-    """The output of a network of `diagonal_network` with products p: the targets that a teacher
-    gives.
-    """
+    """The targets that a teacher gives: the output of a `diagonal_network` with the products p."""
     return DiagonalTransformer(X, Y=X, **blocks).output(p) if blocks else diagonal_head(X, p)
 
 
@@ -435,15 +441,16 @@ def adapted_head(
     places: Int[Tensor, " k"],
     change: Float[Tensor, " k"],
 ) -> DiagonalHead:
-    """The loss of what is added to a trained head, whose teacher differs from it in some places."""
+    """The loss of what is added to a trained head whose teacher differs from it in some places."""
     return DiagonalHead(X, diagonal_head(X, base.index_add(0, places, change)), base)
 
 
 def same_entry(
     frames: Float[Tensor, "layer head d d"], coordinate: int
 ) -> Int[np.ndarray, " head"]:
-    """Of a transformer's products, that of a coordinate's entry in every head of its layer, its own
-    among them.
+    """The indices of the same diagonal entry in all heads of the coordinate's layer.
+
+    The coordinate itself is among them.
     """
     n_layers, n_heads, d, _ = frames.shape
     places = np.arange(n_layers * n_heads * 2 * d).reshape(n_layers, n_heads, 2 * d)

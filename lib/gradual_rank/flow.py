@@ -38,8 +38,9 @@ from lib.training.stiff_flow import (
 
 Tolerance = Annotated[float, Interval("(0, 0.1]")]
 LogScale = Annotated[float, Interval("[-1000, 0)")]
-CELL: dict[str, type] = {"seed": int, "log10_init_scale": float}  # of tables of flows
-CAP = 1e6  # of |p| within trial steps of the implicit solver, whose exponentials would overflow
+# what tells the cells of a table of flows apart
+CELL: dict[str, type] = {"seed": int, "log10_init_scale": float}
+CAP = 1e6  # |p| is cut here in trial steps of the implicit solver, which would overflow
 
 
 class Shared(Loss, Protocol):
@@ -139,9 +140,9 @@ class LogCoordinates:
     def shares(self, which: Int[np.ndarray, " k"], sign: int) -> Float[np.ndarray, " k"]:
         r"""The shares of coordinates with one g in what they grow to together.
 
-        As far as p is large beside c.
-        Their y grow by the same amount G, and $p_i \approx s\, c_i e^{2 s (y_i + s G)} / 4$: the
-        ratios are those of $w_{\pm,i}^2 = c_i e^{\pm 2 y_i}$ here, whatever the scale of the start.
+        They hold where p is large beside c. The y of all grow by the same amount G, and $p_i
+        \approx s\, c_i e^{2 s (y_i + s G)} / 4$: the ratios are those of $w_{\pm,i}^2 = c_i e^{\pm
+        2 y_i}$ here, whatever the scale of the start.
         """
         exponent = self.log_c[which] + 2 * sign * self.y[which]
         share = np.exp(exponent - exponent.max())
@@ -208,10 +209,9 @@ def log_flow(
 def path_to_rest(
     flow: Iterable[Step], start: LogCoordinates, value: Callable[[Tensor], Tensor], share: float
 ) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, "time p"]]:
-    """Four times of every step and the products there, until the loss is at most that share of its
-    value at zero.
+    """Four times of every step, and the products there, until the loss has fallen far enough.
 
-    `value` takes products [1, p].
+    Far enough is at most `share` of the loss at zero. `value` takes products [1, p].
     """
 
     def at(p: Vector) -> float:
@@ -266,7 +266,7 @@ def with_samples(
 ) -> Iterator[tuple[Step, list[tuple[int, Vector]]]]:
     """Yield each step of a flow with the states at those of the rising times that lie in it.
 
-    Each with its number; at time 0 the state is the start.
+    Each state comes with the number of its time; at time 0 it is the start.
     """
     k = 0
     for step in flow:

@@ -1,9 +1,9 @@
-r"""The attention head of Boix-Adserà et al. (2023), equation (1), with full d × d matrices.
+"""The attention head of Boix-Adserà et al. (2023), equation (1), with full d × d matrices.
 
 attention(X; W_K, W_Q, W_V, W_O) = softmax(X W_K W_Qᵀ Xᵀ) X W_V W_Oᵀ: no 1/√d, no residual, no bias.
-There are two losses of it: `FullHead` has one training on its own tokens, `SharedTokensHead`
-several on the same tokens. They order their sums in different ways, which shows: from 1e-16 on,
-what follows the first rise hangs on rounding.
+It has two losses: `FullHead` has one training on tokens of its own, `SharedTokensHead` has several
+trainings on the same tokens. They order their sums differently, and it shows: from 1e-16, what
+follows the first rise depends on rounding.
 """
 
 import math
@@ -23,18 +23,18 @@ Square = Float[Tensor, "*batch d d"]
 Squares = Float[Tensor, "*batch training d d"]
 Factors = dict[str, Float[Tensor, "side product *batch training d d"]]
 SIDES = (("W_K", "W_V"), ("W_Q", "W_O"))  # P and Q of the products P Qᵀ
-# numbers of the tokens that are computed together: of heads a megabyte, of trainings half of it
+# how many numbers are computed together: a megabyte of them for heads, half of it for trainings
 BLOCK_OF_HEADS = 1 << 17
 BLOCK = 1 << 16
-LARGE = 500.0  # of logits, whose exponentials are far from the ends of float64
+LARGE = 500.0  # up to here the exponentials of logits are far from the ends of float64
 
 
 def output(
     X: Float[Tensor, "*batch sample token d"], W_KQ: Square, W_VO: Square
 ) -> Float[Tensor, "*batch sample token d"]:
-    r"""$\mathrm{softmax}(X W_{KQ} X^\top) X W_{VO}$."""
+    r"""The output $\mathrm{softmax}(X W_{KQ} X^\top) X W_{VO}$ of a head."""
     S = _project(X, W_KQ) @ X.mT.contiguous()
-    # by hand: torch's softmax is slow on short rows in float64
+    # torch's softmax is slow on short rows in float64, so it is written out
     E = torch.exp(S - S.amax(-1, keepdim=True))
     return _project(E / E.sum(-1, keepdim=True) @ X, W_VO)
 
@@ -42,12 +42,12 @@ def output(
 def _project(
     X: Float[Tensor, "*batch sample token d"], W: Square
 ) -> Float[Tensor, "*batch sample token d"]:
-    """X W as one product, not one a sample."""
+    """The products X W as one product for all samples, not as one for each."""
     return (X.flatten(-3, -2) @ W).unflatten(-2, X.shape[-3:-1])
 
 
 class FullHead:
-    """Heads under the mean squared error over samples, tokens and entries; in float64."""
+    """Heads, in float64, under the mean squared error over samples, tokens and entries."""
 
     def __init__(
         self, X: Float[Tensor, "*batch sample token d"], Y: Float[Tensor, "*batch sample token d"]
@@ -72,7 +72,7 @@ class FullHead:
 def _heads(
     X: Tensor, XT: Tensor, Y: Tensor, W_KQ: Tensor, W_VO: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss and slopes of some heads side by side."""
+    """The losses of some heads side by side, and minus their gradients in W_KQ and W_VO."""
     flat = X.flatten(1, 2)
     A = _small_products((flat @ W_KQ).view_as(X), XT)
     A.sub_(A.amax(-1, keepdim=True)).exp_()
@@ -87,8 +87,8 @@ def _heads(
 
 
 def _small_products(A: Tensor, B: Tensor) -> Tensor:
-    """A B of many small matrices, by numpy: its BLAS takes half of the time of torch's bmm."""
-    with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
+    """The products A B of many small matrices: numpy's BLAS takes half the time of torch's bmm."""
+    with np.errstate(all="ignore"):  # as torch does: infinite and NaN go on
         return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
 
 
@@ -123,13 +123,14 @@ def full_descent(
 
 
 class SharedTokensHead:
-    r"""Heads whose trainings have one X, and a Y of their own; else as `FullHead`.
+    r"""Heads whose trainings share one X and have a Y each; otherwise they are as in `FullHead`.
 
-    For each sample the trainings' queries are rows of one matrix, so that a step of k trainings
-    costs k times the operations in a kth of the products. Row maxima are taken off the logits only
-    where these are large, and $A = \mathrm{diag}(E 1)^{-1} E$ with $E = \exp(X W_{KQ} X^\top)$ is
-    nowhere formed. With R the slope of the loss in the output and $B = R W_{VO}^\top X^\top$, the
-    slope in the logits is $D = A \odot (B - ((A \odot B) 1) 1^\top)$, and with $Z = A X$
+    For each sample the queries of all trainings are rows of one matrix: a step of k trainings takes
+    as many matrix products as one training, each with k times the operations. Row maxima are
+    subtracted from the logits only where these are large, and $A = \mathrm{diag}(E 1)^{-1} E$ with
+    $E = \exp(X W_{KQ} X^\top)$ is nowhere formed. With R the slope of the loss in the output and
+    $B = R W_{VO}^\top X^\top$, the slope in the logits is $D = A \odot (B - ((A \odot B) 1)
+    1^\top)$, and with $Z = A X$
 
     $D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$.
     """
@@ -162,16 +163,17 @@ class SharedTokensHead:
         factors = W["factors"].numpy()
         P, Q = factors
         slopes = np.empty_like(factors)
-        with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
+        with np.errstate(all="ignore"):  # as torch does: infinite and NaN go on
             loss, G = self._at(P @ Q.swapaxes(-1, -2))
             np.matmul(G, Q, out=slopes[0])
             np.matmul(G.swapaxes(-1, -2), P, out=slopes[1])
         return torch.from_numpy(loss), {"factors": torch.from_numpy(slopes)}
 
     def growth_at_zero(self, learning_rate: float) -> Float[Tensor, "*batch training"]:
-        r"""How fast W_VO leaves zero under steps of a rate η: $\log(1 + \eta \sigma_1) / \eta$.
+        r"""How fast W_VO leaves zero under steps of a rate η: $\log(1 + \eta \sigma_1) / \eta$ per
+        τ.
 
-        Per τ; σ₁ is the largest singular value of $-\partial L / \partial W_{VO}$ there.
+        σ₁ is the largest singular value of $-\partial L / \partial W_{VO}$ there.
         """
         d = self._blocks[0].X.shape[-1]
         zeros = torch.zeros(2, *self._batch, d, d, dtype=torch.float64)
@@ -179,7 +181,7 @@ class SharedTokensHead:
         return torch.log1p(learning_rate * sigma) / learning_rate
 
     def _at(self, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The losses, and minus the gradients in [product, *batch, training, d, d]."""
+        """The losses, and minus the gradients, as [product, *batch, training, d, d]."""
         G = np.empty_like(products)
         whole = products.reshape(2, -1, *products.shape[-3:])
         slopes = G.reshape(whole.shape)
@@ -196,7 +198,7 @@ class SharedTokensHead:
 def gaussian_factors(
     d: int, seeds: Sequence[int], purpose: str
 ) -> Float[Tensor, "side product *batch d d"]:
-    """Factors of N(0, 1) entries of every seed: W_K, W_Q, W_V and W_O, drawn in this order."""
+    """The factors of every seed, with N(0, 1) entries: W_K, W_Q, W_V and W_O, in drawing order."""
     sources = [generator(seed, purpose) for seed in seeds]
     each = [torch.randn(4, d, d, generator=source, dtype=torch.float64) for source in sources]
     return torch.stack(each, 1).unflatten(0, (2, 2)).transpose(0, 1).contiguous()
@@ -205,7 +207,8 @@ def gaussian_factors(
 def products_of_ranks(
     W: Float[Tensor, "side product *batch d d"], ranks: Sequence[int]
 ) -> list[Float[Tensor, "product *batch d d"]]:
-    r"""For each rank r, $P_r Q_r^\top / \sqrt{d r}$ of the first r columns of the factors.
+    r"""The products $P_r Q_r^\top / \sqrt{d r}$ of the first r columns of the factors, for each
+    rank r.
 
     With N(0, 1) entries both products have entries of variance 1/d, whatever the rank.
     """
@@ -216,13 +219,13 @@ def products_of_ranks(
 def targets(
     X: Float[Tensor, "seed sample token d"], seeds: Sequence[int], ranks: Sequence[int]
 ) -> Float[Tensor, "seed teacher sample token d"]:
-    """The targets that teachers of some ranks and one norm give, of every seed."""
+    """The targets of every seed's teachers, which have these ranks and one norm."""
     teachers = products_of_ranks(gaussian_factors(X.shape[-1], seeds, "full teacher"), ranks)
     return torch.stack([output(X, W_KQ, W_VO) for W_KQ, W_VO in teachers], 1)
 
 
 def named(W: Float[Tensor, "side product *batch d d"]) -> dict[str, Float[Tensor, "*batch d d"]]:
-    """The matrices of factors by their names."""
+    """The matrices of the factors, by name."""
     return {
         name: w.contiguous()
         for names, products in zip(SIDES, W, strict=True)
@@ -243,14 +246,15 @@ def first_rise(
     threshold: float,
     learning_rate: float,
 ) -> dict[str, Float[Tensor, "*batch"]]:
-    r"""When the first singular value of W_VO reaches the threshold, in units of the flow.
+    r"""When the first singular value of W_VO reaches the threshold q, in units of the flow.
 
-    In the `limit`, from a `finite` scale, and for the steps of descent, `stepped`.
-    With $G = -\partial L/\partial W_{VO}$ at 0 and its leading $\sigma, u, v$, the flow near 0 is
-    $\dot W_V = G W_O$, $\dot W_O = G^\top W_V$, so that $u^\top W_V + v^\top W_O$ grows as
-    $e^{\sigma t}$. From the factors W times $\alpha = e^{\mathrm{log\_scale}}$, $t = \log(4 q /
-    (\alpha^2 \|u^\top W_V + v^\top W_O\|^2)) / 2 \sigma$. The limit is $T_1 \log(1/\alpha)$ with
-    $T_1 = 1/\sigma$, and gradient descent grows at $\log(1 + \eta \sigma) / \eta$ for σ.
+    The time is given in the `limit`, from a `finite` scale, and for the steps of descent
+    (`stepped`). With $G = -\partial L/\partial W_{VO}$ at 0 and its leading $\sigma, u, v$, the
+    flow near 0 is $\dot W_V = G W_O$, $\dot W_O = G^\top W_V$, so that $u^\top W_V + v^\top W_O$
+    grows as $e^{\sigma t}$. From the factors W times $\alpha = e^{\mathrm{log\_scale}}$, $t =
+    \log(4 q / (\alpha^2 \|u^\top W_V + v^\top W_O\|^2)) / 2 \sigma$. The limit is $T_1
+    \log(1/\alpha)$ with $T_1 = 1/\sigma$, and gradient descent grows at $\log(1 + \eta \sigma) /
+    \eta$ instead of σ.
     """
     U, sigma, Vh = torch.linalg.svd(G)
     W_V, W_O = W[:, 1]
@@ -272,17 +276,20 @@ class _Block:
         self.flat = X.reshape(len(X), -1, X.shape[-1])
         self.XT = np.ascontiguousarray(X.swapaxes(-1, -2))
         self.flat_T = np.ascontiguousarray(self.flat.swapaxes(-1, -2))
-        # a product with them has every row's sum d times
+        # a product with these has every row's sum in each of its columns
         self.ones_of_tokens = np.ones(X.shape[-2:])
         self.ones_of_entries = np.ones(X.shape[-1:] * 2)
 
     def loss_and_gradients(
         self, W_KQ: np.ndarray, W_VO: np.ndarray, g_KQ: np.ndarray, g_VO: np.ndarray
     ) -> np.ndarray:
-        """The losses; minus their gradients are written; all as [seed, training, d, d]."""
+        """The losses; minus their gradients are written into g_KQ and g_VO.
+
+        All weights are [seed, training, d, d].
+        """
         n_seeds, n, _, d = self.X.shape
         k = W_KQ.shape[1]
-        by_sample = (n_seeds, n, -1, d)  # rows are tokens × trainings
+        by_sample = (n_seeds, n, -1, d)  # a row for each token and training
         by_token = (n_seeds, -1, k, d)
         side_by_side = W_KQ.transpose(0, 2, 1, 3).reshape(n_seeds, d, k * d)
         E = (self.flat @ side_by_side).reshape(by_sample) @ self.XT

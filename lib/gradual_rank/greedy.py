@@ -21,11 +21,11 @@ from jaxtyping import Bool, Float
 from lib.gradual_rank.rest import refined, rest_nearby
 from lib.training.stiff_flow import NEAR, Restrictable, StalledError, Vector, gradient, stiff_flow
 
-OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
-# a share of max|g(0)|: a smaller g is one that vanishes, as of the twin of what is at rest
+OVERFLOW = math.log(1e6)  # the largest log|p| in trial steps of the implicit solver
+# a g below this share of max|g(0)| vanishes: so does that of a twin of a coordinate at rest
 ROUNDING = 1e-11
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
-MAX_STEPS = 100_000  # of a stage on its way to rest
+MAX_STEPS = 100_000  # a stage takes no more on its way to rest
 
 
 class Valued(Restrictable, Protocol):

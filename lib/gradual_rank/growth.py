@@ -13,14 +13,15 @@ Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
 Factors = Float[Tensor, "side product *batch row col"]
 
-# shares of its last value at which a direction has begun, and has ended
+# a direction has begun, and has ended, at these shares of its last value
 BEGUN = 0.1
 ENDED = 0.9
 
 
 def first_time(times: Vector, values: Vector, threshold: float) -> float:
-    """When the values first reach the threshold, on the straight line of their logarithm; infinite
-    where never.
+    """When the values first reach the threshold; infinite if they never do.
+
+    Between two times their logarithm is taken as a straight line.
     """
     above = np.flatnonzero(values >= threshold)
     if not len(above):
@@ -38,8 +39,10 @@ def first_time(times: Vector, values: Vector, threshold: float) -> float:
 def at_times(
     when: Vector, times: Vector, courses: Float[np.ndarray, "seed time p"]
 ) -> Float[np.ndarray, "seed when p"]:
-    """Where courses, known at rising times, are at other times: on the straight line between two
-    neighbours; before the first time and after the last as they are there.
+    """Courses that are known at rising times, read at other times.
+
+    Between two neighbours a course is a straight line; before the first time and after the last it
+    stays as it is there.
     """
     return np.stack(
         [np.stack([np.interp(when, times, column) for column in own.T], 1) for own in courses]
@@ -49,7 +52,7 @@ def at_times(
 def direction_times(
     times: Vector, sigma: Course, significant: float
 ) -> tuple[Vector, Vector, Vector]:
-    """The last singular values that are significant, and when each has begun and ended."""
+    """The last singular values that are significant, and when each of them has begun and ended."""
     last = sigma[-1][sigma[-1] > significant]
     begun, ended = (
         np.array([first_time(times, sigma[:, i], share * value) for i, value in enumerate(last)])
@@ -59,24 +62,24 @@ def direction_times(
 
 
 def order(last: Vector, ended: Vector) -> float:
-    """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less
-    than two.
+    """Kendall's tau of size and earliness: 1 if the largest direction ends first.
+
+    NaN stands for fewer than two directions.
     """
     return float(kendalltau(last, -ended).statistic) if len(last) > 1 else math.nan
 
 
 def order_of_rises(times: Vector, sizes: Course) -> float:
-    """`order` of what has grown at the end and of the times at which nine tenths of it are first
-    there.
-    """
+    """The `order` of the last sizes and of the times when nine tenths of each are first reached."""
     return order(sizes[-1], times[np.argmax(sizes >= 0.9 * sizes[-1], axis=0)])
 
 
 def diagonal_orders(
     times: Vector, products: Float[np.ndarray, "seed time p"]
 ) -> dict[str, list[float]]:
-    """`order_of_rises` of the products of diagonal heads, by seed: of both halves, and of W_VO, the
-    second, alone.
+    """The `order_of_rises` of each seed's diagonal head.
+
+    `order` is that of all products, and `order_VO` that of the second half, W_VO, alone.
     """
     sizes = np.abs(products)
     d = products.shape[-1] // 2
@@ -96,8 +99,9 @@ def learned_in_order(
     every: int = 1,
     to_the_end: bool = True,
 ) -> dict[str, np.ndarray | list[float]]:
-    """`learned_early`, seen at every so many times, and `diagonal_orders`; NaN where a course ends
-    before the end.
+    """What `learned_early` finds, looking at one time in `every`, and the `diagonal_orders`.
+
+    The orders are NaN for a course that stops before the end of training.
     """
     n_seeds = len(products)
     unknown = {"order": [math.nan] * n_seeds, "order_VO": [math.nan] * n_seeds}
@@ -106,8 +110,9 @@ def learned_in_order(
 
 
 def separate(begun: Vector, ended: Vector) -> float:
-    """The share of directions, but the first, that begin after the one that ended before them has;
-    NaN for one.
+    """The share of directions after the first that begin once the one before them has ended.
+
+    "Before" is in the order in which they end. NaN stands for fewer than two directions.
     """
     if len(ended) < 2:
         return math.nan
@@ -116,9 +121,7 @@ def separate(begun: Vector, ended: Vector) -> float:
 
 
 def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) -> Vector:
-    """How fast each of the n largest singular values of a factor grows per τ, over a window of
-    times.
-    """
+    """How fast each of the n largest singular values of a factor grows per τ within a window."""
     rows = [np.interp(window, times, sigma[:, i]) for i in range(n)]
     return np.diff(np.reshape(rows, (n, 2)))[:, 0] / (window[1] - window[0])
 
@@ -131,7 +134,7 @@ def timing(
     significant: float,
     window: tuple[float, float],
 ) -> dict[str, float]:
-    """When and in which order the directions of W_VO rise, and how fast those of W_V and W_O do."""
+    """When and in which order the directions of W_VO rise, and how fast W_V and W_O grow."""
     last, begun, ended = direction_times(times, values, significant)
     growth = np.append(
         [slopes(times[: len(factors)], factors[:, k], len(last), window) for k in (0, 1)], []
@@ -146,8 +149,9 @@ def timing(
 
 
 def step_of_share(loss: Vector, share: float) -> int:
-    """The first step at which the loss is at most that share of the first; the last one where it
-    never is.
+    """The first step at which the loss is at most a share of the first loss.
+
+    It is the last step (-1) if there is none.
     """
     fallen = np.flatnonzero(loss <= share * loss[0])
     return int(fallen[0]) if len(fallen) else -1
@@ -159,10 +163,9 @@ def learned_early(
     share: float,
     learned: float,
 ) -> np.ndarray:
-    """How many products of each seed are beyond `learned` where its loss is first at most that
-    share of that of zero.
+    """How many products of each seed are beyond `learned` when its loss first is low enough.
 
-    -1 where it never is.
+    Low enough is a share of the loss at zero; -1 stands for a loss that never is.
     """
 
     def value(p: np.ndarray) -> np.ndarray:
@@ -181,11 +184,12 @@ def learned_early(
 def changes(
     before: Factors, after: Factors, products: Sequence[str]
 ) -> dict[str, Float[Tensor, "*batch"]]:
-    r"""How well the difference of the two factors of each product is kept, by its name.
+    r"""How much of the change of each product's factors is a change of what flows keep, by name.
 
-    The change of the difference of P and Q over that of their sum, in Frobenius norms: of squares,
-    of which gradient flow keeps $P^\top P - Q^\top Q$, and of roots, of which Muon flow of aligned
-    weights keeps $\sqrt{P^\top P} - \sqrt{Q^\top Q}$.
+    It is the change of the difference of the factors' matrices over that of their sum, in Frobenius
+    norms. `square` is of $P^\top P$ and $Q^\top Q$: gradient flow keeps $P^\top P - Q^\top Q$.
+    `root` is of their roots: Muon flow of aligned weights keeps $\sqrt{P^\top P} - \sqrt{Q^\top
+    Q}$.
     """
     found = {}
     for kind, of in (("square", square), ("root", root)):
@@ -197,12 +201,12 @@ def changes(
 
 
 def square(W: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch col col"]:
-    r"""$W^\top W$."""
+    r"""The Gram matrix $W^\top W$."""
     return W.mT @ W
 
 
 def root(W: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch col col"]:
-    r"""$\sqrt{W^\top W} = V \Sigma V^\top$ of $W = U \Sigma V^\top$."""
+    r"""The root $\sqrt{W^\top W} = V \Sigma V^\top$ of the Gram matrix of $W = U \Sigma V^\top$."""
     _, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
     return Vh.mT @ (sigma[..., None] * Vh)
 
@@ -212,7 +216,7 @@ def diagonal_shares(
 ) -> dict[str, Float[np.ndarray, "*batch"]]:
     """What ||u| - |v|| and |u² - v²| are, in multiples of what they were.
 
-    Medians over the pairs. Sign flow keeps the first, gradient flow the second.
+    They are medians over the pairs. Sign flow keeps the first, gradient flow the second.
     """
     (first, of_first), (last, of_last) = (
         ((u.abs() - v.abs()).abs(), u.abs() + v.abs()) for u, v in (before, after)

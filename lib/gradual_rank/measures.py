@@ -95,7 +95,8 @@ def measures_by_scale(errors: Table) -> dict[str, dict[str, pd.Series]]:
 def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
     """The share of the plateaus at whose middle the flow has Algorithm 1's significant products.
 
-    As `same`, one row per seed and scale; plateaus of no duration have no middle.
+    It is the column `same`, with one row per seed and scale; plateaus of no duration have no
+    middle.
     """
     both = beside_theory(plateaus, stages, ["p", "next_time"])
     both = both[both["next_time"] > both["begin"]]
@@ -110,10 +111,11 @@ def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
 def charge_constants(stages: Table, plateaus: Table) -> Table:
     r"""How far the charges of the flow are from Algorithm 1's at mid-plateau: `constant`.
 
-    Times log(1 / init_scale). In the flow $\beta_i = y_i / \log(1 / \alpha)$, so that $w_{\pm, i} =
-    \alpha^{1 \mp \beta_i}$ up to a constant; the paper's $b_i$ is $1 - \beta_i$ (equations 10 and
-    17). In Algorithm 1 it moves at $g_i(\theta^k)$ off the support, and stays on it. The median
-    over all coordinates and plateaus, one row per seed and scale.
+    It is that distance times log(1 / init_scale), in the median over all coordinates and plateaus,
+    with one row per seed and scale. In the flow $\beta_i = y_i / \log(1 / \alpha)$, so that
+    $w_{\pm, i} = \alpha^{1 \mp \beta_i}$ up to a constant; the paper's $b_i$ is $1 - \beta_i$
+    (equations 10 and 17). In Algorithm 1 it moves at $g_i(\theta^k)$ off the support, and stays on
+    it.
     """
     both = beside_theory(plateaus, stages, ["g", "charge", "support"])
 
@@ -132,10 +134,10 @@ def charge_constants(stages: Table, plateaus: Table) -> Table:
 def departed(stages: Table) -> Table:
     r"""What leaves the support, one row per coordinate and stage, and its `pull`.
 
-    It is positive where g holds the coordinate where it is:
-    $-\beta_i g_i(\theta^k) / \max |g(0)|$ of the coordinates in $\mathrm{supp}\,\theta^{k-1}
-    \setminus \mathrm{supp}\,\theta^k$: not zero by the third part of Assumption 4.2, and positive
-    by Lemma D.4.
+    The pull is positive where g holds the coordinate where it is. It is $-\beta_i g_i(\theta^k) /
+    \max |g(0)|$ for the coordinates in $\mathrm{supp}\,\theta^{k-1} \setminus
+    \mathrm{supp}\,\theta^k$: not zero by the third part of Assumption 4.2, and positive by Lemma
+    D.4.
     """
     rows = []
     for seed, own in stages.groupby("seed"):
@@ -236,9 +238,9 @@ def first_after(spectra: Table, times: pd.Series, column: str) -> pd.Series:
 def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.Series]:
     """When the first direction of the full matrices rises against theory, worst over the scales.
 
-    At the smallest scale, the stable rank of both products at the first snapshot after that rise
-    and at the end, and when the second direction of W_VO and the first of W_KQ rise, over when the
-    first of W_VO does, by the snapshots.
+    The rest is measured at the smallest scale, by the snapshots: the stable rank of both products
+    at the first snapshot after that rise and at the end, and when the second direction of W_VO and
+    the first of W_KQ rise, over when the first of W_VO does.
     """
     scale = full["log10_init_scale"].min()
     seeds = full["seed"].unique()
@@ -261,9 +263,9 @@ def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.S
 def end_distances(paths: Table) -> Table:
     """How far the disturbed products are from the others at the end of each path: `distance`.
 
-    Where a coordinate rises, the disturbed products are as small as the noise squared, and what it
-    moves later may be larger: there this, of the coordinates that were disturbed, says more than a
-    ratio of distances.
+    Only the coordinates that were disturbed count. Where a coordinate rises, their first distance
+    is as small as the noise squared, and what it moves later may be larger: this distance says more
+    there than a ratio of distances.
     """
     ends = paths[paths["after"] == paths["after"].max()]
     distance = apart(ends["p"], ends["p_undisturbed"])
@@ -286,7 +288,7 @@ def share_below(table: Table, column: str, bar: float) -> pd.Series:
 def assumption_measures(
     returns: Table, kicks: Table, ends: Table, returned: float, near: float
 ) -> dict[str, pd.Series]:
-    """Assumptions 4.3 and 4.4 by disturbances: a value of each, or, of the shares, of each seed."""
+    """Assumptions 4.3 and 4.4 by disturbances: a value per disturbance, or a share per seed."""
     random = returns[returns["kind"] == "random"]
     balanced = random[random["noise"] == "balanced"]
     independent = random[random["noise"] == "independent"]
@@ -373,8 +375,8 @@ def relative_gaps(stages: Table) -> pd.Series:
 def plateau_errors(stages: Table, plateaus: Table, lasting: float) -> Table:
     """How far the flow in the middle of its plateaus is from Algorithm 1's, by seed and scale.
 
-    Medians over the plateaus. The final products are those of the last plateau that lasts more
-    than a share of its time.
+    The errors are medians over the plateaus. The final products are those of the last plateau that
+    lasts more than a share of its time.
     """
     met = beside_theory(plateaus, stages, ["loss", "p", "next_time"])
     met = met.assign(

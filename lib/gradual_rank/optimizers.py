@@ -1,10 +1,11 @@
 r"""Optimisers as update rules: what a step of rate one adds to each of the weights.
 
-A rule takes $G = -\nabla L$ of every weight by its name and gives the step of each; one that
-remembers is an object, made for one training. None has weight decay. Batch axes come first and are
+A rule takes $G = -\nabla L$ of every weight by name and returns the step of each; a rule that
+remembers is an object made for one training. None has weight decay. Batch axes come first and are
 trainings side by side. In units of τ, the sum of the rates, the flow of `signs` moves every entry
-by one, that of `polar_factors` every singular value, and that of `normalized` the Frobenius norm:
-none knows how long the gradient is. That of `slopes` is gradient flow, whose time is τ.
+by one, the flow of `polar_factors` moves every singular value by one, and the flow of `normalized`
+moves the Frobenius norm by one: none of them knows how long the gradient is. The flow of `slopes`
+is gradient flow, whose time is τ.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,9 +55,9 @@ def descend(
 
 
 def descended(steps: Iterable[Step], share: float) -> tuple[Weights, Bool[Tensor, "*batch"]]:
-    """The weights at which each loss has come to that share of its first; which of them came there.
+    """The weights when each loss has fallen to this share of its first value, and which losses did.
 
-    Of the others the last weights; all are [..., *batch, row, col].
+    A loss that did not has the last weights. All weights are [..., *batch, row, col].
     """
     first = None
     end: Weights = {}
@@ -72,36 +73,36 @@ def descended(steps: Iterable[Step], share: float) -> tuple[Weights, Bool[Tensor
 
 
 def annealed(rate: float, n_steps: int, share: float) -> list[float]:
-    """Rates of so many steps: constant, and over the last share of them linear towards zero."""
+    """The rates of `n_steps` steps: constant, then falling linearly to zero over the last share."""
     falling = round(share * n_steps)
     return [rate * min(1.0, (n_steps - k) / (falling + 1)) for k in range(n_steps)]
 
 
 def slopes(G: Weights) -> Weights:
-    """G itself: gradient descent."""
+    """The step of gradient descent: G itself."""
     return G
 
 
 def normalized(G: Weights) -> Weights:
-    r"""$G / \|G\|_F$ of each matrix; zero for zero."""
+    r"""The step $G / \|G\|_F$ of each matrix, which is zero for zero."""
     norms = {name: torch.linalg.matrix_norm(g, keepdim=True) for name, g in G.items()}
     return {name: g / torch.where(norms[name] > 0, norms[name], 1.0) for name, g in G.items()}
 
 
 def signs(G: Weights) -> Weights:
-    r"""$\mathrm{sign}(G)$, entry by entry."""
+    r"""The step $\mathrm{sign}(G)$, entry by entry."""
     return {name: g.sign() for name, g in G.items()}
 
 
 def polar_factors(G: Weights) -> Weights:
-    r"""$U V^\top$ of $G = U \Sigma V^\top$: Muon's orthogonalised step, without momentum."""
+    r"""The step $U V^\top$ of $G = U \Sigma V^\top$: Muon's orthogonalised one without momentum."""
     U, _, Vh = torch.linalg.svd(torch.stack(list(G.values())), full_matrices=False)
     return dict(zip(G, U @ Vh, strict=True))
 
 
 @dataclass
 class Adam:
-    r"""$\hat m / (\sqrt{\hat v} + \epsilon)$ of Kingma & Ba (2015)."""
+    r"""The step $\hat m / (\sqrt{\hat v} + \epsilon)$ of Kingma & Ba (2015)."""
 
     beta_1: float = 0.9
     beta_2: float = 0.999
@@ -115,7 +116,7 @@ class Adam:
         self.step += 1
         self.m = _means(self.m, G, self.beta_1)
         self.v = _means(self.v, _squares(G), self.beta_2)
-        of_m = 1 - self.beta_1**self.step  # corrects the bias of the mean of so few
+        of_m = 1 - self.beta_1**self.step  # corrects the bias of a mean over few steps
         of_v = 1 - self.beta_2**self.step
         return {
             name: m / of_m / ((self.v[name] / of_v).sqrt() + self.eps) for name, m in self.m.items()
@@ -124,7 +125,7 @@ class Adam:
 
 @dataclass
 class RMSProp:
-    r"""$G / (\sqrt v + \epsilon)$ of torch.optim.RMSprop; the bias of the mean v stays."""
+    r"""The step $G / (\sqrt v + \epsilon)$ of torch.optim.RMSprop; the bias of the mean v stays."""
 
     alpha: float = 0.99
     eps: float = 1e-8
@@ -138,7 +139,7 @@ class RMSProp:
 
 @dataclass
 class TorchMuon:
-    r"""torch.optim.Muon: Newton–Schulz steps in bfloat16 on a Nesterov mean of G.
+    """The step of torch.optim.Muon: Newton–Schulz steps in bfloat16 on a Nesterov mean of G.
 
     They leave singular values of .7 to 1.2 where the polar factor has ones. All matrices have one
     shape.
@@ -156,7 +157,7 @@ class TorchMuon:
 
 
 def _means(before: Weights, G: Weights, beta: float) -> Weights:
-    """Exponential means after G, which is the first where there are none before."""
+    """The exponential means once G has joined them; the first time they start from zero."""
     if not before:
         return {name: g * (1 - beta) for name, g in G.items()}
     return {name: before[name].lerp(g, 1 - beta) for name, g in G.items()}
@@ -178,7 +179,7 @@ RULES: dict[str, Callable[[], Rule]] = {
 
 
 class DiagonalStep(NamedTuple):
-    """Where a descent of u and v stands: steps, τ, u, v, and g = -∂L/∂p at p = u ⊙ v."""
+    """Where a descent stands after `number` steps: τ, u, v, and g = -∂L/∂p at p = u ⊙ v."""
 
     number: int
     time: float
@@ -195,7 +196,7 @@ class DiagonalStep(NamedTuple):
 def descend_diagonal(
     gradient: Callable[[Tensor], Tensor], u: Tensor, v: Tensor, rule: Rule, rates: Sequence[float]
 ) -> Iterator[DiagonalStep]:
-    """Yield the start of a network with diagonal weights, and the state after every step."""
+    """Yield the start of a descent of diagonal weights, and the state after every step."""
 
     def g_and_slopes(W: Weights) -> tuple[Tensor, Weights]:
         g = gradient(W["u"] * W["v"])
@@ -220,12 +221,12 @@ def descend_roots(
 def path_of(
     steps: Sequence[DiagonalStep],
 ) -> tuple[Float[np.ndarray, " step"], Float[np.ndarray, "*batch step p"]]:
-    """The times of a descent, and its products."""
+    """The times of a descent, and the products there."""
     return np.array([step.time for step in steps]), np.stack([step.p.numpy() for step in steps], -2)
 
 
 def root_speed(steps: Iterable[DiagonalStep], begin: int, end: int) -> Float[Tensor, "*batch p"]:
-    r"""How fast $\sqrt{|p|}$ grows per τ between two steps."""
+    r"""How fast $\sqrt{|p|}$ grows per τ between the steps `begin` and `end`."""
     (t_0, r_0), (t_1, r_1) = (
         (step.time, step.p.abs().sqrt()) for step in steps if step.number in (begin, end)
     )
@@ -233,7 +234,7 @@ def root_speed(steps: Iterable[DiagonalStep], begin: int, end: int) -> Float[Ten
 
 
 def first_rise(steps: Iterable[DiagonalStep], threshold: float) -> Float[Tensor, "*batch"]:
-    """When a |p| of each network first exceeds the threshold; infinite where none does."""
+    """When some |p| of each network first exceeds the threshold; infinite if none does."""
     risen = torch.tensor(torch.inf, dtype=torch.float64)
     for step in steps:
         now = (step.p.abs() > threshold).any(-1)
@@ -246,7 +247,7 @@ def first_rise(steps: Iterable[DiagonalStep], threshold: float) -> Float[Tensor,
 def until_changed(
     steps: Iterable[DiagonalStep], s: Float[Tensor, "*batch p"]
 ) -> Iterator[DiagonalStep]:
-    """Yield a descent until, in each network, a g that had the sign s has the other."""
+    """Yield a descent until, in each network, some g has changed from the sign s to the other."""
     changed = torch.tensor(False)
     had = torch.zeros_like(s, dtype=torch.bool)
     for step in steps:
@@ -261,7 +262,7 @@ def until_changed(
 def until_fallen(
     steps: Iterable[DiagonalStep], value: Callable[[Tensor], Tensor], share: float, every: int
 ) -> Iterator[DiagonalStep]:
-    """Yield a descent until the loss of every network is at most a share of that of zero.
+    """Yield a descent until the loss of every network is at most a share of the loss at zero.
 
     `value(p)` gives the losses; they are looked at every so many steps.
     """

@@ -7,7 +7,7 @@ from lib.training.attention import PRODUCTS
 
 
 def head_layout(seeds: Sequence[int], variant: str, **cell: object) -> Layout:
-    """The four d × d matrices of one head, and what tells the run from its neighbours."""
+    """The layout of one head's four d × d matrices, and what tells its run from its neighbours."""
     names = [name for pair in PRODUCTS.values() for name in pair]
     return Layout(
         family="gradual_rank",

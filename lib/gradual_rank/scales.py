@@ -1,4 +1,4 @@
-"""Init scales, which params and tables hold as log10 of them."""
+"""Init scales; params and tables hold their log10."""
 
 import math
 

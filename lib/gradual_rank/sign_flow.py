@@ -1,5 +1,6 @@
-r"""Sign descent on a diagonal network from an infinitesimal start, event by event: the counterpart
-of Algorithm 1.
+r"""Sign descent on a diagonal network from an infinitesimal start, event by event.
+
+It is the counterpart of Algorithm 1.
 
 The flow is $\dot u = \mathrm{sign}(v g)$, $\dot v = \mathrm{sign}(u g)$ with $g = -\partial
 L/\partial p$, p = u ⊙ v. It keeps ||u| - |v||, which is zero in the limit: then $p = q |q|$ with
@@ -9,8 +10,8 @@ $$\dot q_i = \mathrm{sign}\, g_i(q |q|).$$
 
 All coordinates leave zero at once along a ray, q = s τ. Where g_i comes to 0 its two sides may push
 towards each other: then q_i slides along g_i = 0, with a velocity $e_i \in [-1, 1]$ that keeps it
-there (Filippov), and is free again where |e_i| comes to 1. Else it turns. No init scale stands in
-it.
+there (Filippov), and it is free again where |e_i| comes to 1. Otherwise it turns. No init scale
+appears in any of this.
 """
 
 import math
@@ -30,18 +31,17 @@ Mask = Bool[np.ndarray, " p"]
 Times = Float[np.ndarray, " time"]
 Course = Float[np.ndarray, "time p"]
 Path = Callable[[float], Vector]
-# the time until which all coordinates are on the first ray: what has no gradient at 0 has one there
+# until this time all coordinates are on the first ray; what has no gradient at 0 has one there
 RAY = 1e-4
-# the time from which a path with a finite start is compared with the ray; there the start is still
-# seen
+# from this time on a path with a finite start is compared with the ray; the start still shows there
 SEEN = 0.01
-N_LOOKS = 200  # at times along it, for a g that changes its sign
-LONGEST = 0.02  # step of the solver, so that a coordinate seldom has two events in one
+N_LOOKS = 200  # at so many times along the ray we look for a g that changes its sign
+LONGEST = 0.02  # the solver's longest step: a coordinate seldom has two events in one
 
 
 @runtime_checkable
 class Loss(Differentiable, Protocol):
-    """What of a loss of products is needed: how many there are, g, and the columns of the Hessian
+    """A loss of products with what is needed here: their number, g, and the columns of the Hessian
     of L.
     """
 
@@ -49,8 +49,10 @@ class Loss(Differentiable, Protocol):
 
 
 class Event(NamedTuple):
-    """What happens to a coordinate at a time: g_i comes to 0 and it slides or turns, it is free, or
-    p_i passes 0.
+    """What happens to a coordinate at a time.
+
+    Where g_i comes to 0 it `slides` or `turns`, it `leaves` when it is free again, and it `passes`
+    where p_i passes 0.
     """
 
     time: float
@@ -59,7 +61,7 @@ class Event(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The flow up to a time: q there, and the events since the piece before."""
+    """The flow up to a time: q there, and the events since the last piece."""
 
     time: float
     q: Vector
@@ -74,7 +76,8 @@ class Piece(NamedTuple):
 def first_ray(loss: Loss) -> Vector:
     """The signs with which all coordinates leave zero.
 
-    What has a gradient at 0 follows its sign; the others that of the gradient that the former make.
+    A coordinate with a gradient at 0 follows its sign. The others follow the gradient that these
+    coordinates make.
     """
     g = _gradient(loss, np.zeros(loss.size))
     s = np.where(np.abs(g) > 1e-9 * np.abs(g).max(), np.sign(g), 0.0)
@@ -82,8 +85,9 @@ def first_ray(loss: Loss) -> Vector:
 
 
 def first_change(loss: Loss, end: float) -> tuple[float, int]:
-    """When and where g first changes its sign, from the first ray alone: infinity and -1 where not
-    until the end.
+    """When g first changes its sign on the first ray, and in which coordinate.
+
+    They are infinity and -1 if it does not until the end.
     """
     s = first_ray(loss)
     times = np.linspace(RAY, end, N_LOOKS)
@@ -102,22 +106,24 @@ def first_change(loss: Loss, end: float) -> tuple[float, int]:
 
 
 def changes_of_sign(times: Times, values: Course) -> Vector:
-    """When each value that was positive is negative for the first time, on a line between two
-    times; or infinite.
+    """When each value first falls from positive to negative; infinite if it never does.
+
+    Between two times a value is taken as a straight line.
     """
     falls = (values[:-1] > 0) & (values[1:] < 0)
     k = falls.argmax(0)
     each = np.arange(values.shape[1])
     before = values[k, each]
     after = values[k + 1, each]
-    with np.errstate(divide="ignore", invalid="ignore"):  # of those that never fall
+    with np.errstate(divide="ignore", invalid="ignore"):  # for values that never fall
         found = times[k] + before / (before - after) * (times[k + 1] - times[k])
     return np.where(falls.any(0), found, np.inf)
 
 
 def ray_error(times: Times, products: Course, until: float) -> float:
-    r"""$\max_{i, \tau} |\sqrt{|p_i|} / \tau - 1|$ for `SEEN` ≤ τ < `until`, zero on the first ray
-    itself; or NaN.
+    r"""The largest $|\sqrt{|p_i|} / \tau - 1|$ over i and `SEEN` ≤ τ < `until`.
+
+    It is zero on the first ray itself, and NaN if there is no such τ.
     """
     on_ray = (times >= SEEN) & (times < until)
     if not on_ray.any():
@@ -126,8 +132,10 @@ def ray_error(times: Times, products: Course, until: float) -> float:
 
 
 def against_ray(loss: Loss, end: float, times: Times, p: Course, g: Course) -> dict[str, Any]:
-    """The ray's forecast of the first change of sign, that of a descent through p, and how far p is
-    from the ray.
+    """The first change of sign by the ray and in a descent, and how far the descent is from the
+    ray.
+
+    The descent has the products p and the negative gradients g at the `times`.
     """
     predicted, coordinate = first_change(loss, end)
     changes = changes_of_sign(times, first_ray(loss) * g)
@@ -143,8 +151,9 @@ def against_ray(loss: Loss, end: float, times: Times, p: Course, g: Course) -> d
 
 
 def sign_flow(loss: Loss, end: float, *, rtol: float, atol: float) -> Iterator[Piece]:
-    """Yield the flow from zero to the end, piece by piece; a piece ends at an event or where the
-    solver steps.
+    """Yield the flow from zero to the end, piece by piece.
+
+    A piece ends at an event, or where the solver's step does.
     """
     s = first_ray(loss)
     q = RAY * s
@@ -184,7 +193,7 @@ def _gradient(loss: Loss, q: Vector) -> Vector:
 
 
 def _velocity(loss: Loss, q: Vector, s: Vector, sliding: Mask) -> Vector:
-    """±1 where a coordinate is free; where it slides, what keeps all g that are 0 at 0."""
+    """The velocity: ±1 where a coordinate is free, and what keeps g_i = 0 where it slides."""
     if not sliding.any():
         return s
     of = np.flatnonzero(sliding)
@@ -200,10 +209,10 @@ def _velocity(loss: Loss, q: Vector, s: Vector, sliding: Mask) -> Vector:
 def _first_event(
     loss: Loss, path: Path, begin: float, end: float, s: Vector, sliding: Mask, last: Vector
 ) -> tuple[float, int] | None:
-    """The first time in a step at which the g of a free coordinate comes to 0, or a sliding one to
-    full speed.
+    """The first event in a step: its time and its coordinate; None if there is none.
 
-    `last` is how far each is from it at the end; the solver has the speeds there.
+    The g of a free coordinate comes to 0, or a sliding one comes to full speed. `last` is how far
+    each is from that at the end of the step, where the solver knows the speeds.
     """
 
     def margin(time: float, i: int) -> float:
@@ -216,7 +225,7 @@ def _first_event(
 
     found = []
     for i in np.flatnonzero(last < 0).tolist():
-        if margin(begin, i) <= 0:  # it has just begun to be so: an event of this time
+        if margin(begin, i) <= 0:  # it has just become so: the event is at the beginning
             found.append((begin, i))
         else:
             found.append((float(brentq(margin, begin, end, (i,), xtol=1e-12)), i))
@@ -224,7 +233,7 @@ def _first_event(
 
 
 def _passed(path: Path, begin: float, end: float) -> list[Event]:
-    """Coordinates whose product changes its sign in a part of a step."""
+    """The events in a part of a step in which a product changes its sign."""
     before = path(begin)
     after = path(end)
     found = []
@@ -237,8 +246,9 @@ def _passed(path: Path, begin: float, end: float) -> list[Event]:
 def _after(
     loss: Loss, q: Vector, s: Vector, sliding: Mask, i: int
 ) -> tuple[Vector, Mask, Literal["slides", "turns", "leaves"]]:
-    """Signs and sliding coordinates after the event of one: it slides where it can, else it turns;
-    or it leaves.
+    """The signs and the sliding coordinates after the event of coordinate i, and its kind.
+
+    A free coordinate slides where it can and turns otherwise; a sliding one leaves.
     """
     s = s.copy()
     sliding = sliding.copy()

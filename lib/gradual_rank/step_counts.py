@@ -9,18 +9,18 @@ import numpy as np
 
 from lib.files.files import InputError
 
-# of one training, as of those whose params say the number of steps itself (`params.Steps`)
+# a training may take as many steps as one whose params say the number itself (`params.Steps`)
 MOST_STEPS = 1_000_000
 
 
 def steps_to(
     time: float, rate: float, names: str, *, more: int = 0, times: int = 1, most: int = MOST_STEPS
 ) -> int:
-    r"""The steps $\lceil t / \eta \rceil$ of a rate $\eta$ up to a time t, and so many `more`, all
-    so many `times`.
+    r"""The number of steps up to a time t at a rate $\eta$: `times` ($\lceil t / \eta \rceil$ +
+    `more`).
 
-    Raises `InputError`, whose message begins with the `names` of the params that give them, for
-    more than `most`.
+    Raises `InputError` if there are more than `most`; its message begins with the `names` of the
+    params that give the count.
     """
     steps = time / rate if rate > 0 else math.inf
     total = times * (more + (math.ceil(steps) if math.isfinite(steps) else steps))

@@ -17,7 +17,7 @@ from lib.training.devices import generator
 
 Schema = TypeVar("Schema")
 
-# The columns of the table of problems, of which each stage reads a part.
+# The columns of the table of problems; each stage reads some of them.
 PROBLEM = (
     "name n_seeds first_seed n_samples seq_len d_model teacher start n_layers n_heads d_mlp frames "
     "max_stages flow_scales forecast_scales n_times curvature_share atol drawn"
@@ -40,19 +40,19 @@ def gaussian_sequences(
 def tokens_of(
     seeds: Sequence[int], n_samples: int, seq_len: int, d_model: int, purpose: str = "tokens"
 ) -> Float[Tensor, "seed sample token d_model"]:
-    """`gaussian_sequences` of every seed."""
+    """The `gaussian_sequences` of every seed."""
     sources = [generator(seed, purpose) for seed in seeds]
     return torch.stack([gaussian_sequences(n_samples, seq_len, d_model, one) for one in sources])
 
 
 def gaussian_pair(size: int, generator: torch.Generator) -> Pair:
-    """Two vectors u, v of independent N(0, 1) entries: a teacher's weights, or a start."""
+    """Two vectors u, v with independent N(0, 1) entries: a teacher's weights, or a start."""
     u, v = torch.randn(2, size, generator=generator, dtype=torch.float64)
     return u, v
 
 
 def uniform_pair(size: int, generator: torch.Generator) -> Pair:
-    r"""Two vectors of independent entries, uniform on $(-\sqrt 3, \sqrt 3)$, of variance 1."""
+    r"""Two vectors with independent entries, uniform on $(-\sqrt 3, \sqrt 3)$, of variance 1."""
     u, v = math.sqrt(3) * (2 * torch.rand(2, size, generator=generator, dtype=torch.float64) - 1)
     return u, v
 
@@ -71,11 +71,10 @@ def frozen_blocks(
     kind: Frames,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """A transformer's orthogonal frames and its feed-forward blocks, whose entries are N(0, 1 /
-    rows).
+    """A transformer's orthogonal frames and feed-forward blocks, whose entries are N(0, 1 / rows).
 
-    Every head has a frame of its `own`, or those of a layer a `common` one, or all the `standard`
-    basis, in which a head is diagonal as Example 3.2 says.
+    Every head has a frame of its `own`, or the heads of a layer share a `common` one, or all have
+    the `standard` basis, in which a head is diagonal as Example 3.2 says.
     """
 
     def normal(*shape: int) -> Tensor:
@@ -97,8 +96,8 @@ def frozen_blocks(
 class Toy:
     """The toy task of every seed.
 
-    Tokens X, targets Y = teacher(X), the teacher's products, and the direction (u, v) of the start.
-    A transformer has the frames of its heads and its frozen feed-forward blocks besides.
+    It has tokens X, targets Y = teacher(X), the teacher's products, and the direction (u, v) of the
+    start. A transformer has, besides, the frames of its heads and its frozen feed-forward blocks.
     """
 
     seeds: Int[Tensor, " seed"]
@@ -122,7 +121,9 @@ class Toy:
         return {name: tensor[index] for name, tensor in parts.items() if tensor is not None}
 
     def places(self, seeds: Sequence[int], section: str) -> list[int]:
-        """Where these seeds stand; raises `InputError`, which names the section, for others."""
+        """The places of these seeds; raises `InputError`, which names the section, for unknown
+        seeds.
+        """
         known = self.seeds.tolist()
         if not set(seeds) <= set(known):
             raise InputError(f"{section}: wanted seeds of {known}, got {list(seeds)}")
@@ -135,7 +136,7 @@ def read_toy(path: Path) -> Toy:
 
 
 def read_head(path: Path) -> Toy:
-    """Read the toy task of one head; raises `InputError` for that of a transformer."""
+    """Read the toy task of one head; raises `InputError` for a transformer's."""
     toy = read_toy(path)
     if toy.frames is not None:
         raise InputError(f"{path}: wanted a problem of one head, got a transformer")
@@ -143,7 +144,10 @@ def read_head(path: Path) -> Toy:
 
 
 def read_problems(file: Path, schema: type[Schema], usual: str) -> tuple[Schema, ...]:
-    """What the schema knows of the table of problems; an empty cell is as in `usual` of params."""
+    """The lines of the table of problems, with the columns that the schema has.
+
+    An empty cell takes its value from the section `usual` of the params.
+    """
     columns = PROBLEM.split()
     shared = read_params(usual, dict)
     for key in shared:
@@ -153,7 +157,10 @@ def read_problems(file: Path, schema: type[Schema], usual: str) -> tuple[Schema,
 
 
 def read_studied(key: str, problems: Collection[str]) -> str:
-    """The name that params have under the key; raises `InputError` for none of the problems."""
+    """The name of a problem that params have under the key.
+
+    Raises `InputError` if there is no problem of that name.
+    """
     name = read_params(key, str)
     if name not in problems:
         raise InputError(f"{key}: wanted one of the problems {sorted(problems)}, got {name!r}")

@@ -1,6 +1,6 @@
 """Weight decay: what is learned, when it begins, and the rank at rest.
 
-Decays are shares of the largest with which anything rises. Dashed is what theory says.
+Decays are shares of the largest with which anything rises. Dashed lines are what theory says.
 """
 
 import matplotlib.pyplot as plt
@@ -32,7 +32,7 @@ def weight_decay(
 ) -> Figure:
     """The products of a head, the first rise and the rank at rest by decay, and all activations.
 
-    `heads` are diagonal; `rises` and `rests` are of full matrices.
+    `heads` is of diagonal heads, `rises` and `rests` are of full matrices.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.7), width_ratios=[1.2, 1, 1, 1])
     cell = course.iloc[0]
@@ -63,7 +63,7 @@ def draw_course(axes: Axes, course: pd.DataFrame, stages: pd.DataFrame) -> None:
 
 
 def draw_first(axes: Axes, heads: pd.DataFrame, rises: pd.DataFrame) -> None:
-    """The first rise over its forecast without decay, a point a seed and scale."""
+    """The first rise over its forecast without decay, with a point per seed and scale."""
     for rows, name, color, marker in (
         (heads, "diagonal heads", GREEN, "o"),
         (rises, "full matrices", MATRIX_COLORS["W_VO"], "x"),
@@ -96,7 +96,7 @@ def draw_joins(axes: Axes, joins: pd.DataFrame) -> None:
 
 
 def draw_ranks(axes: Axes, heads: pd.DataFrame, rests: pd.DataFrame) -> None:
-    """The rank at rest, a line a seed."""
+    """The rank at rest, with a line per seed."""
     smallest = heads[heads["log10_init_scale"] == heads["log10_init_scale"].min()]
     for rows, column, name, color in (
         (smallest, "rank", "diagonal head", GREEN),

@@ -7,23 +7,24 @@ from matplotlib.figure import Figure
 from lib.gradual_rank.figures.staircase import shade
 from lib.pages.style import BLUE, BOUND_COLOR, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH
 
-KINDS = {  # a colour, and what the legend says
+KINDS = {  # the colour, and what the legend says
     "follows": (NULL_COLOR, "follows from 1e-32"),
     "late": (ORANGE, "the same products, late"),
     "not gone": (BLUE, "a product not gone"),
     "another": (LOST_COLOR, "another product"),
 }
-LEAST = 1e-6  # errors below are drawn here
+LEAST = 1e-6  # smaller errors are drawn here
 
 
 def departures(
     ends: pd.DataFrame, plateaus: pd.DataFrame, orders: pd.DataFrame, near: float
 ) -> Figure:
-    """The products on the last plateau that lasts by the init scale, every plateau's by how long it
-    lasts, and when products rise, by the finite-scale form and by Algorithm 1.
+    """The products of Transformers beside Algorithm 1's, and when each product rises.
 
-    `ends` has a row per seed and scale, with its `kind` at one of them, `plateaus` one more per
-    stage, and `orders` one per rise.
+    The first panel has the error on the last plateau that lasts, by the init scale, the second that
+    on every plateau, by how long it lasts. The third has the times of rises by the finite-scale
+    form and by Algorithm 1. `ends` has a row per seed and scale, with the seed's `kind`, `plateaus`
+    a row per stage besides, and `orders` a row per rise.
     """
     figure, (scales, lasts, times) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.2))
     for _, rows in ends.sort_values("log10_init_scale").groupby("seed"):

@@ -1,5 +1,6 @@
-"""What comes back after a disturbance (figures 9 and 10 of Boix-Adserà et al. 2023, v1; Assumptions
-4.2, 4.3, 4.4).
+"""What comes back after a disturbance.
+
+These are figures 9 and 10 of Boix-Adserà et al. (2023, v1), and checks of Assumptions 4.2 to 4.4.
 """
 
 import matplotlib.pyplot as plt
@@ -24,13 +25,14 @@ NOISE_COLORS = {
     "none": NULL_COLOR,
 }
 
-SMALLEST = 1e-6  # of a gap, where a tie is drawn
-LEAST_APART = 1e-6  # of two products, where nearer ones are drawn
+SMALLEST = 1e-6  # a tie is drawn as this gap
+LEAST_APART = 1e-6  # two products that are nearer are drawn at this distance
 
 
 def disturbed_at_random(paths: pd.DataFrame, d: int) -> Figure:
-    """Figure 9 of a head of width d: the largest distance of a disturbed product of each matrix
-    from the undisturbed one, a line a disturbance.
+    """Figure 9 of a head of width d: how far the disturbed products are from the undisturbed ones.
+
+    Each panel has the largest distance of one matrix, with a line per disturbance.
     """
     rows = paths[paths["kind"] == "random"]
     times = sorted(rows["time"].unique())
@@ -53,7 +55,7 @@ def disturbed_at_random(paths: pd.DataFrame, d: int) -> Figure:
 
 
 def disturbed_at_a_rise(paths: pd.DataFrame, d: int) -> Figure:
-    """Figure 10 of a head of width d: each product that is disturbed, dashed undisturbed.
+    """Figure 10 of a head of width d: each disturbed product, and dashed the undisturbed one.
 
     A coordinate has one colour in all panels.
     """
@@ -99,8 +101,8 @@ def assumption_checks(
     """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun
     elsewhere.
 
-    The first two of every problem. Dashed: the share of a disturbance at which products are back,
-    and the error of those on the same plateau.
+    Gaps and strictness are those of every problem. Dashed lines are the share of a disturbance at
+    which products are back, and the error of products on the same plateau.
     """
     figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 6.8), sharey="row")
     gaps, strict, key, back, risen, begun = panels.flat

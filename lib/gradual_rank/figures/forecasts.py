@@ -1,5 +1,6 @@
-"""What is forecast from a start alone, and gradient descent beside the flow: ranks by budget,
-errors, the edge.
+"""Forecasts from a start alone, and gradient descent beside the flow.
+
+The figures show ranks by budget, errors, and how close descents run to the edge of stability.
 """
 
 import matplotlib.pyplot as plt
@@ -31,7 +32,7 @@ LOOKS = {
 
 
 def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> Figure:
-    """How many directions a budget of time learns: forecast from the start alone, in the limit, and
+    """How many directions a budget of time learns: as forecast from the start, in the limit, and as
     measured.
     """
     scales = [s for s in sorted(ranks["log10_init_scale"].unique(), reverse=True) if s <= -2]
@@ -84,8 +85,9 @@ def _rank_errors(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
 def descents_beside_the_flow(
     descents: pd.DataFrame, stages: pd.DataFrame, drop: pd.DataFrame
 ) -> Figure:
-    """Gradient descent in three arithmetics: its error, how close to the edge it runs, where one is
-    lost.
+    """Gradient descent in three arithmetics beside the flow.
+
+    Panels show its error, how close to the edge it runs, and where one arithmetic is lost.
     """
     figure, ((error, drift), (edge, example)) = plt.subplots(
         2, 2, figsize=(READ_WIDTH, 6.6), width_ratios=[1, 1.2]

@@ -1,8 +1,7 @@
-"""How close gradient flow is to its greedy limit (Theorem 4.5 of Boix-Adserà et al. 2023), problem
-by problem.
+"""How close gradient flow is to its greedy limit (Theorem 4.5 of Boix-Adserà et al. 2023).
 
-Tables have a row per problem, seed and scale, or stage; `problems` says how many, of what width,
-and which is studied.
+Tables have a row per problem, seed and scale, or stage; `problems` says how many of each there are,
+of what width, and which problem is studied.
 """
 
 import matplotlib.pyplot as plt
@@ -27,9 +26,7 @@ MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")
 
 
 def label(problem: str, problems: pd.DataFrame) -> str:
-    """A problem as the figures name it: its name and width, and a transformer's layers and
-    heads.
-    """
+    """A problem as figures name it: its name and width, and a transformer's layers and heads."""
     row = problems.set_index("name").loc[problem].to_dict()
     parts = f"{problem}: d = {row['d_model']:.0f}"
     if pd.isna(row["n_layers"]):
@@ -43,10 +40,10 @@ def label(problem: str, problems: pd.DataFrame) -> str:
 def errors_by_scale(
     errors: pd.DataFrame, problems: pd.DataFrame, log10_init_scale: float
 ) -> Figure:
-    """Times, order, plateaus and final products against the init scale; a thin line per seed,
-    medians thick.
+    """Times, order, plateaus and final products against the init scale.
 
-    The law, C / log(1 / init scale), is that of the studied problem from this init scale on.
+    A thin line is a seed, a thick one the median. The law, C / log(1 / init scale), has the C of
+    the studied problem from this init scale on.
     """
     figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 6.6))
     times, finite, order, losses, products, final = panels.flat
@@ -93,9 +90,7 @@ def errors_by_scale(
 def supports_by_scale(
     errors: pd.DataFrame, stages: pd.DataFrame, departed: pd.DataFrame, problems: pd.DataFrame
 ) -> Figure:
-    """Whether the flow has Algorithm 1's support on its plateaus, how the support grows, and what
-    leaves it.
-    """
+    """How often the flow has Algorithm 1's support, how the support grows, and what leaves it."""
     figure, (share, size, pull) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1, 1.2, 0.8]
     )
@@ -131,11 +126,11 @@ def supports_by_scale(
 def charges_and_rises(
     charges: pd.DataFrame, stages: pd.DataFrame, errors: pd.DataFrame, problems: pd.DataFrame
 ) -> Figure:
-    """The charges b of equations (10) and (17), how far they are from Algorithm 1's, and how long a
-    rise takes.
+    """The charges b of equations (10) and (17), their distance from Algorithm 1's, and the first
+    rise.
 
-    In the flow b = 1 − y / log(1 / init_scale); an active coordinate has 0 or 2, and all begin near
-    1.
+    In the flow b = 1 − y / log(1 / init_scale). An active coordinate has b = 0 or 2, and all start
+    near 1. The last panel shows how long a rise takes.
     """
     figure, (course, constant, rise) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1.5, 1, 1]
@@ -172,8 +167,9 @@ def charges_and_rises(
 def _by_problem(
     axes: Axes, table: pd.DataFrame, problems: pd.DataFrame, column: str, ls: str = "-"
 ) -> None:
-    """Of every problem one thin line per seed, and the median over its seeds, against log10(1 /
-    init scale).
+    """Draw the column against log10(1 / init scale), problem by problem.
+
+    A thin line is a seed, a thick one the median over the problem's seeds.
     """
     for n, problem in enumerate(problems["name"]):
         wide = table[table["problem"] == problem].pivot_table(

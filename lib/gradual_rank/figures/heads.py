@@ -1,7 +1,7 @@
-"""Transformers of several heads and layers (Example 3.2 of Boix-Adserà et al. 2023), and heads that
-tie.
+"""Transformers of several heads and layers, and heads that tie.
 
-Times are rescaled: time / log(1 / init_scale). Dashed: Algorithm 1, or what the start alone says.
+The transformers are those of Example 3.2 of Boix-Adserà et al. (2023). Times are rescaled: time /
+log(1 / init_scale). Dashed lines are Algorithm 1's, or what the start alone says.
 """
 
 import matplotlib.pyplot as plt
@@ -28,11 +28,10 @@ def several_heads(
     first: pd.DataFrame,
     twins: pd.DataFrame,
 ) -> Figure:
-    """A transformer's products and loss by rescaled time, and heads of a common frame that rise
-    together, with shares.
+    """A transformer's products and loss by rescaled time, and tied heads with their shares.
 
-    The trajectories are of one seed, stages too; `first` is the tied problem's; the shares are of
-    all its seeds.
+    The tied heads have a common frame and rise together. Trajectories and stages are those of one
+    seed, `first` is the tied problem's, and the shares are those of all its seeds.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.6), width_ratios=[1.3, 1, 1, 1])
     _products(panels[0], trajectory, stages)
@@ -45,9 +44,10 @@ def several_heads(
 
 
 def one_head(cases: list[Case], errors: pd.DataFrame) -> Figure:
-    """Transformers of one head a layer, as (name, trajectories, stages, ...): the products of one
-    seed, and of all seeds the shares of plateaus with Algorithm 1's support, against the init
-    scale.
+    """Transformers of one head a layer, each given as (name, trajectories, stages, ...).
+
+    A panel per transformer has the products of one seed. The last one has, for all seeds, the share
+    of plateaus with Algorithm 1's support against the init scale.
     """
     figure, panels = plt.subplots(1, len(cases) + 1, figsize=(READ_WIDTH, 3.6))
     share = panels[-1]
@@ -70,7 +70,7 @@ def one_head(cases: list[Case], errors: pd.DataFrame) -> Figure:
 
 
 def _losses(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
-    """The loss from every scale."""
+    """The loss from every scale, against rescaled time."""
     scales = sorted(trajectory["log10_init_scale"].unique(), reverse=True)
     for n, scale in enumerate(scales):
         rows = trajectory[trajectory["log10_init_scale"] == scale]
@@ -106,8 +106,9 @@ def _products(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> Non
 
 
 def _shares(axes: Axes, twins: pd.DataFrame) -> None:
-    """The share of every head in what the first stage learns, against the init scale; dashed by the
-    start alone.
+    """The share of every head in what the first stage learns, against the init scale.
+
+    Dashed lines are what the start alone says.
     """
     for head, rows in twins.groupby("head"):
         color = list(MATRIX_COLORS.values())[int(head) % 2]  # pyright: ignore
@@ -122,6 +123,8 @@ def _shares(axes: Axes, twins: pd.DataFrame) -> None:
 
 
 def _window(stages: pd.DataFrame) -> tuple[float, float]:
-    """To the end of the last plateau, or a third of its time after it."""
+    """The times that are drawn: to the end of the last plateau, at most a third of its time after
+    it.
+    """
     last = float(stages["time"].max()) or 1.0
     return 0.0, min(1.35 * last, max(last, float(stages["next_time"].max())))

@@ -33,30 +33,31 @@ NAMES = {
     "torch_muon": ("torch.optim.Muon", LIGHT_GREEN),
     "muon": ("Muon, polar factor", GREEN),
 }
-OTHER = "black"  # of an optimiser that only a user's table has
+OTHER = "black"  # the colour of an optimiser that only a user's table has
 SHOWN = ("gd", "adam", "muon")
 DIAGONAL = {"gradient flow": BLUE, "sign": ORANGE, "adam": MAGENTA}
 
 
 def name_of(optimizer: str) -> str:
-    """How figures name a line of the table of optimisers."""
+    """The name that figures give to a line of the table of optimisers."""
     return NAMES.get(optimizer, (optimizer, OTHER))[0]
 
 
 def color_of(optimizer: str) -> str:
-    """Its colour in all figures."""
+    """The colour of an optimiser in all figures."""
     return NAMES.get(optimizer, (optimizer, OTHER))[1]
 
 
 def listed(optimizers: pd.Series) -> list[str]:
-    """The optimisers that are there, in the order of the papers, others last."""
+    """The optimisers that are there: the known ones in a fixed order, then the others."""
     found = list(dict.fromkeys(optimizers))
     return [name for name in NAMES if name in found] + [name for name in found if name not in NAMES]
 
 
 def courses(table: pd.DataFrame) -> Figure:
-    """The singular values of W_VO of one seed under three optimisers, by τ; dashed: τ², which
-    theory says of Muon.
+    """The singular values of W_VO of one seed under three optimisers, by τ.
+
+    The dashed line is τ², what theory says of Muon.
     """
     shown = [name for name in SHOWN if name in set(table["optimizer"])] or listed(
         table["optimizer"]
@@ -91,10 +92,10 @@ def courses(table: pd.DataFrame) -> Figure:
 
 
 def properties(runs: pd.DataFrame) -> Figure:
-    """Optimisers by properties, from the smallest scale, a point a seed.
+    """Optimisers by their properties from the smallest scale, with a point per seed.
 
-    The delay of the first rise, the order, the growth of the stable rank and the speeds are of the
-    full teacher, separate directions of the low one.
+    The delay of the first rise, the order, the growth of the stable rank and the speeds are those
+    under the full teacher; separate directions are those under the low one.
     """
     scales = runs["log10_init_scale"]
     small = runs[scales == scales.min()].set_index(["optimizer", "seed"])
@@ -137,8 +138,9 @@ def properties(runs: pd.DataFrame) -> Figure:
 
 
 def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
-    """The rank of W_KQ where few tokens leave it open, and the test loss along the path where
-    targets are noisy.
+    """The rank of W_KQ where few tokens leave it open, and test losses where targets are noisy.
+
+    The test losses are those along the path of a training.
     """
     figure, (rank, test, best) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.2), width_ratios=[1.2, 1.3, 1]
@@ -190,7 +192,7 @@ def seeds(
     label: str,
     shift: float = 0.0,
 ) -> None:
-    """A point a seed, at its optimiser."""
+    """Draw a point per seed at its optimiser."""
     for x, name in enumerate(names):
         own = rows[rows["optimizer"] == name]
         axes.plot(np.full(len(own), x + shift), own[column], marker, color=color_of(name), ms=4.5)
@@ -211,8 +213,10 @@ def signs(
     distances: pd.DataFrame,
     slopes: pd.DataFrame,
 ) -> Figure:
-    """The diagonal head: the order by optimiser, sign flow beside small steps of sign descent, and
-    Adam's early slope.
+    """The diagonal head under sign descent, sign flow and Adam.
+
+    Panels show the order by optimiser, sign flow beside small steps of sign descent, their
+    distance, and Adam's early slope.
     """
     figure, (order, path, far, adam) = plt.subplots(
         1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[0.9, 1.4, 1.2, 0.8]
@@ -279,8 +283,9 @@ def draw_roots(axes: Axes, flow: pd.DataFrame, steps: pd.DataFrame) -> None:
 
 
 def draw_distances(axes: Axes, distances: pd.DataFrame) -> None:
-    """How far sign descent is from sign flow, of the roots and of u and v: the median and the worst
-    seed.
+    """How far sign descent is from sign flow: the median and the worst seed.
+
+    One distance is that of steps of the roots, the other that of steps of u and v.
     """
     for method, rows in distances.groupby("method", sort=True):
         own = rows[rows["log10_init_scale"] == rows["log10_init_scale"].min()]

@@ -1,6 +1,7 @@
-"""Descents at the paper's size: batches beside the flow, and full matrices on batches or without.
+"""Descents at the paper's size: batches beside the flow, and full matrices with and without
+batches.
 
-Tables have a row per activation, direction, or look at a loss; `name` says which descent, and
+Tables have a row per activation, direction, or look at a loss; `name` says which descent it is, and
 `batches` the seed of its batches.
 """
 
@@ -12,16 +13,17 @@ from matplotlib.figure import Figure
 
 from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, READ_WIDTH
 
-LINES = ("-", "--", ":")  # of descents
+LINES = ("-", "--", ":")  # the lines of descents
 
 
 def descents_on_batches(
     activated: pd.DataFrame, rises: pd.DataFrame, losses: pd.DataFrame, flow: pd.DataFrame
 ) -> Figure:
-    """Activation times on batches against the flow's, the losses of both, and of full matrices how
-    many directions have risen by when, and the losses.
+    """The diagonal head on batches beside its flow, and full matrices on batches and without.
 
-    `flow` has the trajectories of the diagonal head from the scales of the descents.
+    For the head, panels show activation times against the flow's, and the losses of both. For full
+    matrices they show how many directions have risen by when, and the losses. `flow` has the
+    trajectories of the head from the scales of the descents.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.6))
     times, diagonal, ranks, full = panels
@@ -69,7 +71,7 @@ def named(name: object) -> str:
 
 
 def _losses(axes: Axes, losses: pd.DataFrame, title: str) -> None:
-    """The loss of every descent, a line a seed of its batches."""
+    """The loss of every descent, with a line per seed of its batches."""
     for line, (name, of_one) in zip(LINES, losses.groupby("name", sort=False), strict=False):
         for k, (_, rows) in enumerate(of_one.groupby("batches")):
             color = MATRIX_COLORS["W_VO"]

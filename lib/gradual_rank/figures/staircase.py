@@ -20,7 +20,7 @@ from lib.pages.style import (
     sized,
 )
 
-# how a problem is named and, of the seed that is drawn, its trajectories, stages and errors
+# a problem's name, and the trajectories, stages and errors of the seed that is drawn
 Case = tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 MOVED = 0.05  # the share of its largest entry from which a product is seen to move
 
@@ -32,10 +32,10 @@ def entries_and_singular_values(
     rises: pd.DataFrame,
     d_full: int,
 ) -> Figure:
-    """Figure 2: the diagonals' entries by rescaled time, and the singular values of a head of width
-    `d_full`.
+    """Figure 2: the diagonals' entries by rescaled time, and the singular values of full matrices.
 
-    Dotted: when the first direction of the full matrices must rise, by the finite-scale form.
+    The full matrices have the width `d_full`. The dotted line is when their first direction must
+    rise, by the finite-scale form.
     """
     figure, panels = plt.subplots(2, 2, figsize=(9.6, 5.8))
     scale, full_scale = (float(table["log10_init_scale"].min()) for table in (trajectory, full))
@@ -74,11 +74,11 @@ def entries_and_singular_values(
 
 
 def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
-    """The head with full matrices: errors of its first rise, the order of the rises, stable ranks;
-    one point per seed.
+    """The head with full matrices: errors of its first rise, the order of the rises, and stable
+    ranks.
 
-    `limit` is 1 / σ₁ of the gradient at 0, `finite` counts the scale of the start, `stepped` the
-    steps of descent, too.
+    A point is a seed. `limit` is 1 / σ₁ of the gradient at 0, `finite` counts the scale of the
+    start, and `stepped` counts the steps of descent, too.
     """
     KQ = MATRIX_NAMES["W_KQ"]
     VO = MATRIX_NAMES["W_VO"]
@@ -114,8 +114,9 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
 
 
 def losses_by_scale(cases: list[Case]) -> Figure:
-    """Figure 6: the loss by rescaled time; one column per scale, one row per problem, as (name,
-    trajectories, ...).
+    """Figure 6: the loss by rescaled time, with a column per scale and a row per problem.
+
+    A problem is given as (name, trajectories, ...).
     """
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
@@ -137,10 +138,10 @@ def losses_by_scale(cases: list[Case]) -> Figure:
 
 
 def entries_by_scale(cases: list[Case], matrix: str) -> Figure:
-    """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one
-    row per problem.
+    """Figures 7 and 8: diagonal entries of a product by rescaled time.
 
-    Scales from which no entry moves in the time that is drawn are left out.
+    There is a column per scale and a row per problem. Scales from which no entry moves in the time
+    that is drawn are left out.
     """
     cases = [
         (name, moving(trajectory, stages, matrix), stages, errors)
@@ -157,7 +158,7 @@ def entries_by_scale(cases: list[Case], matrix: str) -> Figure:
 
 
 def moving(trajectory: pd.DataFrame, stages: pd.DataFrame, matrix: str) -> pd.DataFrame:
-    """The trajectories from scales from which a product is seen to move; all, if from none."""
+    """The trajectories from scales from which a product is seen to move; all if there are none."""
     p = np.abs(np.stack(list(trajectory["p"])))
     half = p.shape[1] // 2
     own = p[:, :half] if matrix == "W_KQ" else p[:, half:]
@@ -185,17 +186,17 @@ def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: s
 
 
 def power(log10_scale: float) -> str:
-    """The init scale as a power of ten."""
+    """The init scale, written as a power of ten."""
     return f"$10^{{{log10_scale:g}}}$"
 
 
 def shade(i: int, n: int, until: float = 0.9) -> tuple[float, float, float, float]:
-    """The colour of the ith of n, of which the last has this place on the scale."""
+    """The colour of the i-th of n; the last stands at `until` on the colour scale."""
     return VIRIDIS(until * i / max(1, n - 1))
 
 
 def scale_axis(axes: Axes, logs: pd.Series) -> None:
-    """An axis of init scales, by -log10 of them."""
+    """Make an axis of -log10 of init scales show the scales."""
     scales = sorted(logs.unique())
     axes.set(xscale="log", xlabel="init scale")
     axes.set_xticks(scales, labels=[power(-float(x)) for x in scales])
@@ -207,8 +208,10 @@ def _scales(trajectory: pd.DataFrame) -> list[float]:
 
 
 def _window(stages: pd.DataFrame) -> tuple[float, float]:
-    """From 0, or from a little before the first stage where that is late, to a while after the
-    last, or to its end.
+    """The times that are drawn.
+
+    They begin at 0, or a little before the first stage where that is late, and end a while after
+    the last stage, or at its end.
     """
     last = float(stages["time"].max()) or 1.0
     first = float(stages["time"].iloc[min(1, len(stages) - 1)])
@@ -219,8 +222,9 @@ def _window(stages: pd.DataFrame) -> tuple[float, float]:
 
 
 def stairs(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
-    """Times and values of the staircase, two points a stage, to the end or to that of the last
-    plateau.
+    """The times and values of the staircase, two points per stage.
+
+    It ends at `end`, or at the end of the last plateau.
     """
     begin = stages["time"].to_numpy()
     last = float(stages["next_time"].iloc[-1])
@@ -248,7 +252,7 @@ def _grid(
 
 
 def _describe(axes: Axes, scale: float, errors: pd.DataFrame, name: str) -> None:
-    """The scale, and how far the flow is from the plateaus."""
+    """Put the scale, and how far the flow is from the plateaus, above a panel."""
     found = errors[errors["log10_init_scale"] == scale]["plateau_loss_error"]
     error = float(found.iloc[0]) if len(found) else np.nan
     axes.set_title(f"{power(scale)}: loss\noff by {error:.1g}", fontsize=9)
