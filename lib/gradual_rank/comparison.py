@@ -30,7 +30,8 @@ def training_measures(runs: Table, rates: pd.Series) -> Measures:
         name = f"{optimizer}_%s_{'full' if rank == full else 'low'}"
         for column in BY_SCALE:
             found[name % column] = by_scale(own, column)
-        found |= {name % key: values for key, values in delays(own, float(rates[str(optimizer)])).items()}
+        late = delays(own, float(rates[str(optimizer)]))
+        found |= {name % key: values for key, values in late.items()}
     return found
 
 
