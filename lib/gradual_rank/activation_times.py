@@ -98,7 +98,7 @@ def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
 
     There is one row per seed and scale. `duration` is in the flow's own time, and `ratio` is that
     over the seed's duration at its smallest scale. Stages are as long from every scale; only the
-    waits between them grow as log(1 / init_scale): `wait_ratio` is the time of the threshold over
+    waits before them grow as log(1 / init_scale). `wait_ratio` is the time of the threshold over
     that at the smallest scale. Seeds in which the coordinate does not grow are left out.
     """
     first = stages.loc[stages["stage"] == 1, ["seed", "coordinate", "sign"]]

@@ -30,7 +30,8 @@ def training_measures(runs: Table, rates: pd.Series) -> Measures:
         name = f"{optimizer}_%s_{'full' if rank == full else 'low'}"
         for column in BY_SCALE:
             found[name % column] = by_scale(own, column)
-        found |= {name % key: values for key, values in delays(own, rates[optimizer]).items()}
+        late = delays(own, float(rates[str(optimizer)]))
+        found |= {name % key: values for key, values in late.items()}
     return found
 
 
@@ -39,9 +40,8 @@ def delays(runs: Table, rate: float) -> dict[str, pd.Series]:
 
     `delay` is the change of the time per log(1/α), times $\log(1 + \eta \sigma_1) / \eta$, the
     growth that gradient descent has at zero: gradient descent has 1. `delay_change` is the change
-    as a share of the time from the larger scale, and `delay_steps` the change in steps of the
-    learning rate; `rise_steps` is that time itself in steps. All are left out where there is one
-    scale alone.
+    as a share of the time from the larger scale, `delay_steps` the change in steps of the learning
+    rate, and `rise_steps` that time in steps. All are left out where there is one scale alone.
     """
     if runs["log10_init_scale"].nunique() < 2:
         return {}
