@@ -1,11 +1,12 @@
 # Two commands do everything: `make repro` and `make test`. Each sets up .venv first. `make help` lists the others, by
-# the line above each.
+# the line above each. `make TORCH=cpu repro`, the first time, takes torch's build for a CPU.
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
 .PHONY: repro report test test-slow test-all torture bench compare sweep lora deps readme unseen publish gpu clean-scratch docs help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
+override TORCH := $(value TORCH)
 override REV := $(value REV)
 override TO := $(value TO)
 override PARAM := $(value PARAM)
@@ -36,7 +37,7 @@ override SEED := $(value SEED)
 override LAB_WORKERS := $(value LAB_WORKERS)
 override LAB_MIXED_CPUS := $(value LAB_MIXED_CPUS)
 override MAX_MEMORY := $(value MAX_MEMORY)
-export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL FAULTS SEED SEEDS DATASETS DEVICE FIGURE PARAMS
+export TORCH REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL FAULTS SEED SEEDS DATASETS DEVICE FIGURE PARAMS
 export LAB_WORKERS LAB_MIXED_CPUS MAX_MEMORY
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html

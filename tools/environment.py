@@ -3,7 +3,8 @@
 Set-up ends with a mark, `.venv/installed`, which says where .venv is, for which Python, of which
 requirements, and which packages it holds. What does not fit the mark is mended: a set-up that was
 broken off, a folder that was moved or copied, a package that was installed by hand, requirements
-that changed. An extra (docs, ray, s3, bench) has a mark and a file of requirements of its own.
+that changed. An extra (docs, ray, s3, bench) has a mark and a file of requirements of its own. With
+`TORCH=cpu` in the environment torch is the build for a CPU, which is a fifth as large.
 
 This runs before anything is installed, also on a Python that is too old: it needs the standard
 library alone.
@@ -27,6 +28,7 @@ VENV = Path(".venv")  # all paths are relative to the repository, where this wor
 BIN = VENV / "bin"
 PIP = "requirements.pip.txt"
 MAIN = "requirements.txt"
+UV = "requirements.uv.txt"
 PLOTS = Path(".dvc/tmp/plots.html")
 MADE_OF = {  # the files of which each part of the set-up is made
     "installed": [MAIN, "requirements.cuda.txt", PIP, "tools/plots.py", "tools/plots.html"],
@@ -112,7 +114,10 @@ def mend(part: str) -> None:
     if part == "installed":
         make_venv()
         pip("--require-hashes", "-r", PIP)
-        torch_of_a_folder()
+        if os.environ.get("TORCH") == "cpu":
+            torch_for_a_cpu()
+        else:
+            torch_of_a_folder()
         pip("--require-hashes", "-r", MAIN)
         run(str(BIN / "python"), "-m", "tools.plots", str(PLOTS))
         template = os.path.relpath(PLOTS, ".dvc")
@@ -213,6 +218,14 @@ def torch_of_a_folder() -> None:
             stderr=log,
             check=False,
         )
+
+
+def torch_for_a_cpu() -> None:
+    """Install torch's build for a CPU, which pip's index lacks on Linux: uv knows where it is."""
+    [number] = [number for name, number in pins(MAIN) if name == "torch"]
+    pip("--require-hashes", "-r", UV)
+    target = ("--python", str(BIN / "python"), "--torch-backend", "cpu", f"torch=={number}")
+    run(str(BIN / "uv"), "pip", "install", "--quiet", *target)
 
 
 def pip(*arguments: str) -> None:

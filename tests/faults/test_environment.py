@@ -274,3 +274,26 @@ def test_a_first_make_that_is_broken_off_at_any_moment_goes_on(with_signal, tmp_
                 continue
         works(folder)
         assert works(folder) == []
+
+
+@pytest.mark.parametrize(("said", "asked"), [("cpu", True), ("", False), ("cuda", False)])
+def test_torch_for_a_cpu_is_asked_of_the_installer_that_knows_where_it_is(said, asked, monkeypatch):
+    """pip's index has no such build for Linux; the version is that of requirements.txt."""
+    ran = []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("TORCH", said)
+    for name in ("make_venv", "torch_of_a_folder"):
+        monkeypatch.setattr(environment, name, lambda: None)
+    monkeypatch.setattr(environment, "run", lambda *command: ran.append(command))
+    monkeypatch.setattr(environment, "installed", dict)
+    monkeypatch.setattr(environment, "version_of_venv", environment.version)
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+    monkeypatch.setattr(Path, "write_text", lambda *_, **__: None)
+    monkeypatch.setattr(os, "replace", lambda *_: None)
+    environment.mend("installed")
+    [number] = [number for name, number in environment.pins("requirements.txt") if name == "torch"]
+    uv = [command for command in ran if command[0].endswith("uv")]
+    assert [command[-3:] for command in uv] == [
+        ("--torch-backend", "cpu", f"torch=={number}")
+    ] * asked
+    assert any(environment.UV in command for command in ran) is asked
