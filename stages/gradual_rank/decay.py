@@ -77,7 +77,7 @@ class Case(Seeds):
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Of the tokens."""
+        """The number of samples, their length and the width of their tokens."""
         return self.n_samples, self.seq_len, self.d_model
 
 
@@ -244,7 +244,7 @@ def rests(
 def far_from_rest(
     head: SharedTokensHead, decays: torch.Tensor, threshold: float, step: Step
 ) -> float:
-    """How far those with a decay are from rest at the most."""
+    """How far the heads with a decay are from rest at the most."""
     found = np.array([*rests(head, step, decays, threshold).values()])
     return float(found[..., (decays > 0).numpy()].max())
 

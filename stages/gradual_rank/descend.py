@@ -64,7 +64,7 @@ class Drop:
 
     @property
     def n_steps(self) -> int:
-        """Of the descents."""
+        """The number of steps of the descents."""
         end = -self.log10_init_scale * LOG10 * self.rescaled_end
         return steps_to(end, self.learning_rate, "rescaled_end, learning_rate", most=MAX_STEPS)
 
@@ -180,7 +180,7 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
 def rates_and_steps(
     stages: Path, params: Descend, solver: Solver, variant: Variant
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of every seed, the learning rate, and the steps to the end of its last stage."""
+    """The learning rate of every seed, and the steps to the end of its last stage."""
     by_seed = read_table(stages, ["seed", "time", "learning_rate_limit"]).groupby("seed")
     seeds = list(params.seeds)
     limits = by_seed["learning_rate_limit"].min().loc[seeds].to_numpy()

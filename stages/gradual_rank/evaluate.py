@@ -94,7 +94,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Full:
-    """Of the head with full matrices."""
+    """The size of the head with full matrices, and what counts as risen there."""
 
     d_model: Count
     threshold: Positive

@@ -73,7 +73,7 @@ class Descent(Seeds):
 
     @property
     def scale(self) -> float:
-        """Of the start."""
+        """The init scale."""
         return 10**self.log10_init_scale
 
     def cell(self, step: int, batches: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class FullHeadOnBatches(FullHead):
         self._batches = batches
 
     def loss_and_gradients(self, W_KQ: Tensor, W_VO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Those of the next batch."""
+        """The loss and the gradients on the next batch."""
         chosen = next(self._batches)
         head = FullHead(self.X[..., chosen, :, :], self.Y[..., chosen, :, :])
         return head.loss_and_gradients(W_KQ, W_VO)
@@ -249,7 +249,7 @@ def beside_flow(events: Table, stages: Table, flow: Table, significant: float) -
 
 
 def batch_measures(activated: Table) -> Measures:
-    """Of every descent on batches, by the seed of the batches: the median errors of its activation
+    """For every descent on batches, by the seed of the batches: median errors of its activation
     times against the flow and against Algorithm 1, and its order against the flow's.
     """
 
@@ -268,7 +268,7 @@ def batch_measures(activated: Table) -> Measures:
 
 @np.errstate(all="ignore")  # where nothing rises there are no numbers
 def rise_measures(rises: Table) -> Measures:
-    """Of every descent of full matrices, by the seed of the batches: how many directions rise, how
+    """For every descent of full matrices, by seed of the batches: how many directions rise, how
     far apart the first of W_VO do, the first beside theory, and all beside the first descent.
     """
     reference = rises[rises["name"] == rises["name"].iloc[0]]

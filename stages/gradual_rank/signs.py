@@ -69,7 +69,7 @@ class Signs(Seeds):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the head: those of the small one."""
+    """The sizes of the head, which are those of the small problem."""
 
     n_samples: Samples
     seq_len: Size
