@@ -67,7 +67,7 @@ class Clocks:
 
     @classmethod
     def now(cls, dvc: psutil.Process) -> "Clocks":
-        """Of a DVC that runs; the CPU time of a command is known when it has ended."""
+        """The CPU time of a DVC that runs; the CPU time of a command is known when it has ended."""
         return cls(time.monotonic(), sum(dvc.cpu_times()[:4]))
 
 

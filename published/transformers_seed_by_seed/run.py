@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def last_plateaus(seeds: pd.DataFrame, plateaus: pd.DataFrame) -> pd.DataFrame:
-    """Of each seed the last plateau that lasts, at every init scale, with the kind of the seed."""
+    """The last plateau of each seed that lasts, at every init scale, with the kind of the seed."""
     last = seeds[["seed", "last_stage", "kind"]].rename(columns={"last_stage": "stage"})
     return plateaus.merge(last, on=["seed", "stage"])
 

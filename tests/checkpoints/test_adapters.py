@@ -12,7 +12,7 @@ from tests.checkpoints.transformers_made import KINDS, pair
 
 
 def all_parameters(model):
-    """Those that are tied too, each by its own name."""
+    """All parameters, also tied ones, each by its own name."""
     return model.named_parameters(remove_duplicate=False)
 
 

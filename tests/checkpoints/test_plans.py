@@ -94,7 +94,7 @@ def test_a_shuffle_moves_ranks_within_a_shape_up_to_the_limit_of_the_new_module(
 @pytest.mark.parametrize("known", [{}, {400: 0.6, 800: 0.2}, {10: 0.99}, {900: 0.1}])
 @pytest.mark.parametrize("share", [0.05, 0.25, 0.98])
 def test_the_least_budget_is_found_to_a_tenth_of_itself(share, known):
-    """Of a loss that falls as 1 - b / 1000; what is known already is not asked for."""
+    """The loss falls as 1 - b / 1000; what is known already is not asked for."""
     asked = []
 
     def lost(budget):

@@ -168,7 +168,7 @@ seed rtol decay drift growth
 5    1e-3 .5    .25   3
 5    1e-6 .5    .125  2
 """,
-    # Of seed 8, coordinate 0 never activates in plain descent.
+    # Coordinate 0 of seed 8 never activates in plain descent.
     "descents/events": """
 form    share_of_limit seed t    coordinate rises
 plain   .5             8    4.92 3          True

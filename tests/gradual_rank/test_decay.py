@@ -14,7 +14,7 @@ NUMBERS = {"kick": 1e-5, "stationary": 1e-5, "rtol": 1e-5, "atol": 1e-4}
 
 
 def test_the_last_plateau_is_the_minimum_with_the_1_norm():
-    """Of a random convex quadratic, by many steps of soft thresholding."""
+    """The minimum of a random convex quadratic, by many steps of soft thresholding."""
     draw = np.random.default_rng(5)
     A = draw.normal(size=(6, 6))
     M = A @ A.T / 6 + 0.2 * np.eye(6)

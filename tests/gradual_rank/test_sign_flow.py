@@ -42,7 +42,7 @@ def test_without_coupling_each_product_rises_as_tau_squared_and_rests_at_its_min
 
 
 def test_the_flow_is_the_limit_of_small_steps_through_every_kind_of_event():
-    """Of signed roots that move by a rate a step, each by the sign of its gradient."""
+    """The path of signed roots that move by a rate a step, each by the sign of its gradient."""
     kinds = set()
     for seed in SEEDS:
         loss = quadratic(seed)

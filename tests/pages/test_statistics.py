@@ -42,7 +42,7 @@ def test_an_interval_covers_what_the_page_says(statistic, law, n):
 
 
 def test_the_interval_of_a_median_is_made_of_values():
-    """Of twelve, two or fewer are below the median in 1.9 %, three or fewer in 7.3 %."""
+    """Among twelve values two or fewer are below the median in 1.9 %, three or fewer in 7.3 %."""
     assert of_median([1, 2, 3, 4, 5, 6, 7, 1000]) == (1, 1000)
     assert of_median([*range(1, 12), 1000]) == (3, 10)
     assert of_median([3, 1, 2, 6, 5, 4]) == (1, 6)

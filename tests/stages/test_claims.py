@@ -139,7 +139,7 @@ def test_of_several_cases_that_nearest_to_failing_is_shown(judged):
 
 
 def test_a_null_is_compared_in_pairs_of_one_seed(judged):
-    """Of seeds 0 to 5 the differences are -3.5, -3, -2.5, -2, -1.5, -1: the order is the names'."""
+    """The differences of seeds 0 to 5 are -3.5, -3, -2.5, -2, -1.5, -1: the order is the names'."""
     null = {"null_is": "another", "null_measure": "null_error"}
     verdicts, _ = judged(t=item(a=claim("every in [0, 6]", "error", **null)))
     assert verdicts["a"]["null"] == {

@@ -243,7 +243,7 @@ def test_without_a_text_no_live_model_is_opened_and_nothing_is_measured(
 
 
 def test_of_completions_every_token_counts_the_same(stage, tmp_path):
-    """Of batches with few and with many of them: what modules earned sums to the drop."""
+    """Batches have few or many of them: what modules earned sums to the drop."""
     pieces = [bytes(row.tolist()).decode() for row in windows()]
     cuts = [(3 + 7 * (i % 8 // 4)) for i in range(len(pieces))]
     lines = [

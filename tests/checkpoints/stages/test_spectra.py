@@ -70,7 +70,7 @@ def test_every_matrix_has_numpys_spectrum_of_its_update(stage, pair):
 
 
 def test_products_of_heads_are_of_every_offset(stage, pair):
-    """Of grouped heads, four of queries and two of keys; what is cut are the heads of lib."""
+    """Heads are grouped, four of queries and two of keys; what is cut are the heads of lib."""
     table = measure(stage, *pair)
 
     def products(folder):

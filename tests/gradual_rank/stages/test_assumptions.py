@@ -32,7 +32,7 @@ PARAMS = {
 }
 KNOWN, SEEDS = [9, 8, 7], (8, 9)
 SIZE = 4
-# Of every seed, when which coordinate joins with which sign, and the plateau then: any numbers will
+# For every seed, when which coordinate joins with which sign, and the plateau then: any numbers will
 # do.
 STAGES = """
 seed time coordinate sign p

@@ -42,7 +42,7 @@ SEEDS = (5, 6)
 CASES = [(seed, share) for seed in SEEDS for share in SHARES]
 N_STEPS = 54
 WITHIN = {"rtol": 1e-4, "atol": 0}
-# What of the method is made small.
+# The parts of the method that are made small.
 METHOD = {"REST": 0.5, "N_LOOKS": 4, "RATE": 0.8, "MOST_STEPS": N_STEPS, "EVERY": 3}
 METHOD |= {"REST_SCALE": -0.5}
 

@@ -31,7 +31,7 @@ seed share log10_init_scale to_rest first_rise expected rank_KQ rank_VO on_KQ of
 7    .8    -.5              True    1          1        2       5       .2    .5     .3    .4
 """,
     "stages": "seed share stage time p\n4 .5 0 0 1,2",
-    # Of seed 4 from 1e-6: a join as without decay, one that would not, one that is not measured;
+    # Seed 4 has from 1e-6: a join as without decay, one that would not, one that is not measured;
     # what is too low, never predicted, or of another share or sign is not counted.
     "rises": """
 seed share log10_init_scale coordinate sign measured predicted height

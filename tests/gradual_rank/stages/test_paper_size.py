@@ -40,7 +40,7 @@ CASES = [
     ("some", "full", 2, 3, 3, -1.5, 0.9, 90, 6),
     ("diagonal", "diagonal", 2, 3, 3, -0.5, 0.3, 52, 4),  # the last step is a look
 ]
-# Of the one stage table: when what joins with which sign, and all products then.
+# The one stage table: when what joins with which sign, and all products then.
 STAGES = f"""
 seed       stage time coordinate sign p
 {SEED}     0     0    -1         0    0,0,0,0,0,0

@@ -212,7 +212,7 @@ def test_the_orders_of_sign_descent_are_those_of_a_loop(tables):
 
 
 def test_the_orders_of_gradient_flow_are_those_of_scipy(tables):
-    """Of u and v as they stand, until a millionth of the loss is left."""
+    """The path of u and v as they stand, until a millionth of the loss is left."""
     rows = tables["diagonal"]
     rows = rows[rows["optimizer"] == "gradient flow"]
     cells = sorted(zip(rows["log10_init_scale"], rows["seed"], strict=True))
