@@ -32,8 +32,8 @@ PARAMS = {
 }
 KNOWN, SEEDS = [9, 8, 7], (8, 9)
 SIZE = 4
-# For every seed, when which coordinate joins with which sign, and the plateau then: any numbers will
-# do.
+# When which coordinate joins with which sign, for every seed, and the plateau then: any numbers
+# will do.
 STAGES = """
 seed time coordinate sign p
 9    0    -1         0    0,0,0,0
