@@ -189,7 +189,7 @@ def test_a_config_that_says_there_is_no_quantisation_is_of_plain_weights(kept, t
 def test_an_adapter_takes_its_rank_times_rows_and_columns_and_what_it_carries_whole(
     whole, equal, n_numbers
 ):
-    """The adapters of two ranks, in four bytes a number; an embedding counts twice, if it is tied."""
+    """Two ranks, in four bytes a number; an embedding counts twice, as a tied head is another."""
     shapes = {"words": (6, 4), "W": (3, 4), "norm": (4,)}
     tensors = {name: Entry(Path("model"), shape, "F32") for name, shape in shapes.items()}
     base = Checkpoint(Path("base"), {"vocab_size": 6}, tensors)
