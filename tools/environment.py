@@ -31,7 +31,7 @@ MAIN = "requirements.txt"
 UV = "requirements.uv.txt"
 PLOTS = Path(".dvc/tmp/plots.html")
 MADE_OF = {  # the files of which each part of the set-up is made
-    "installed": [MAIN, "requirements.cuda.txt", PIP, "tools/plots.py", "tools/plots.html"],
+    "installed": [MAIN, "requirements.cuda.txt", PIP, UV, "tools/plots.py", "tools/plots.html"],
     "docs": ["requirements.docs.txt"],
     "ray": ["requirements.ray.txt"],
     "s3": ["requirements.s3.txt"],

@@ -256,6 +256,7 @@ def opened_updates(
     """
     model = open_tuned_model(tuned)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
+    places = {name: at for name, at in places.items() if at in base.tensors}  # no new layer
     begun, ended = ({n: of.load(at) for n, at in places.items()} for of in (base, tuned))
     live = linear_modules(model)
     found = {name: (at, stored_as_columns(live[name])) for name, at in places.items()}

@@ -160,10 +160,11 @@ def beside_linear_layers(
     """What differs between two models beside the weights of linear layers, and what is `new`.
 
     Without `whole` that is only what is new: parameters that the base's own checkpoint lacks.
-    A module is saved whole, a tied head with its embedding. A parameter is left that has another
-    shape than in the base, or whose module holds linear layers.
+    A module is saved whole, a tied head with its embedding, and so is a linear layer that is new. A
+    parameter is left that has another shape than in the base, or whose module holds linear layers.
     """
-    linear = linear_modules(tuned)
+    targets = linear_modules(tuned)
+    linear = {name for name in targets if f"{name}.weight" not in new}
     before = dict(base.named_parameters())
     after = dict(tuned.named_parameters())
     moved = [

@@ -88,7 +88,7 @@ def main(
     ]
     files = [depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES]
     clear(adapters, LISTED, *files)
-    named = name or hub_name(begun)
+    named = name or hub_name(begun)  # a name on the hub, or a path
     listed = []
     for fit in fits:
         own = aligned(begun, fit.checkpoint)
@@ -160,7 +160,14 @@ def write_adapters(
             lora_config(ranks, fan_in_fan_out=by_columns) | (rest.config if rest else {}),
             base=named,
             card=card(
-                row, named, left, rest, padded=most if equal else 0, whole=whole, of=of, share=share
+                row,
+                Path(named).name if Path(named).is_absolute() else named,
+                left,
+                rest,
+                padded=most if equal else 0,
+                whole=whole,
+                of=of,
+                share=share,
             ),
             task_type="CAUSAL_LM" if causal else None,
             saved=rest.parameters if rest else None,

@@ -158,7 +158,9 @@ def planned(
     ended = open_tuned(tuned, begun)
     begun = aligned(begun, ended)
     if text == "-":
-        modules, table = described(ended, linear_places(ended), rows)
+        places = linear_places(ended)
+        inside = {name: one for name, one in places.items() if one[0] in begun.tensors}
+        modules, table = described(ended, inside, rows)
         found = unmeasured(params, sizes, modules)
     else:
         n_batches = sizes.n_batches + sizes.n_measured_batches + sizes.n_choosing_batches

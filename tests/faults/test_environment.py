@@ -66,6 +66,7 @@ def fill(folder: Path) -> Path:
     wheel(folder / "wheels", "law", "2.0")
     (folder / "requirements.docs.txt").write_text(wheel(folder / "wheels", "more", "1.0"))
     (folder / "requirements.cuda.txt").touch()
+    (folder / "requirements.uv.txt").touch()
     pip = f"pip=={ensurepip.version()} --hash=sha256:{64 * '0'}\n"  # it is there already
     (folder / "requirements.pip.txt").write_text(pip)
     return folder

@@ -58,7 +58,7 @@ def test_an_adapter_has_the_loss_that_its_card_and_the_list_say(plans, adapt):
         one = listed[adapter.name]
         assert one["loss"] == pytest.approx(row["loss_on_base"], rel=1e-5)
         assert one["choosing_loss"] == pytest.approx(row["choosing_loss"], rel=1e-5)
-        wanted = {"rule": row["rule"], "run": "tuned", "base": "base"}
+        wanted = {"rule": row["rule"], "run": "tuned", "base": str(plans.base.resolve())}
         wanted |= {"parameters": row["parameters"]}
         assert wanted.items() <= one.items()
         assert n_held(adapter) == row["parameters"]
