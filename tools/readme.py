@@ -150,10 +150,10 @@ def results(items: Named) -> str:
 
 
 def unsure(items: Named) -> str:
-    """What does not hold, as a list: what was claimed or asked, and what was found."""
+    """What does not hold, as a list: what was claimed or asked, and first of what was found."""
     return "\n".join(
         f"- {item.get('says') or item.get('asks')} *{item['answer'].capitalize()}.* "
-        f"{item['found']} [More]({linked(name)})"
+        f"{first_sentence(item['found'])} [More]({linked(name)})"
         for name, item in items.items()
         if item["answer"] in UNSURE
     )
@@ -175,8 +175,13 @@ def fragile(items: Named) -> str:
 
 def marks(item: dict[str, Any]) -> str:
     """The three marks of an answer in a few words."""
-    size = item.get("size", "ours")
-    return f"Size: {size}. Unseen seeds: {on_unseen_seeds(item)}. Bar: {item['stood']}."
+    size = f"Size: {item['size']}. " if "size" in item else ""
+    return f"{size}Unseen seeds: {on_unseen_seeds(item)}. Bar: {item['stood']}."
+
+
+def first_sentence(text: str) -> str:
+    """A text up to the first stop that a capital follows."""
+    return re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
 
 
 def linked(name: str) -> str:

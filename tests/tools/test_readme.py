@@ -27,7 +27,7 @@ a.two:
   title: Ours
   asks: Is it?
   answer: 'no'
-  found: It is 7.
+  found: It is 7, not 0.5 as asked. A second sentence is on the page.
   stood: set after the first run
   repeated: false
   figure: plots/a/2.svg
@@ -109,7 +109,7 @@ SECTIONS = r"""## b: 1 reproduced in part
 
 *No.* Is it?
 
-**Found.** It is 7.
+**Found.** It is 7, not 0.5 as asked. A second sentence is on the page.
 
 | claim | number | null | bar | unseen seeds | |
 |-|-|-|-|-|-|
@@ -134,7 +134,10 @@ def test_the_results_are_the_items_with_a_headline_and_their_marks():
 
 
 def test_what_does_not_hold_is_listed_with_what_was_found():
-    assert readme.unsure(ITEMS) == "- Is it? *No.* It is 7. [More](docs/claims.md#a.two)"
+    assert (
+        readme.unsure(ITEMS)
+        == "- Is it? *No.* It is 7, not 0.5 as asked. [More](docs/claims.md#a.two)"
+    )
 
 
 def test_what_turned_on_unseen_seeds_is_listed_with_both_numbers():
