@@ -140,23 +140,42 @@ def null(claim: dict[str, Any]) -> str:
 
 
 def results(items: Named) -> str:
-    """What README says of the items that have a headline, each with its marks and its links."""
+    """What README says of the items that have a headline and hold, each with marks and links."""
     return "\n".join(
         f"- {item['headline']} [Figure]({item['figure']}), [claims]({linked(name)}). "
         f"*{marks(item)}*"
         for name, item in items.items()
-        if "headline" in item
+        if "headline" in item and item["answer"] not in UNSURE
     )
 
 
 def unsure(items: Named) -> str:
-    """What does not hold, as a list: what was claimed or asked, and first of what was found."""
-    return "\n".join(
-        f"- {item.get('says') or item.get('asks')} *{item['answer'].capitalize()}.* "
-        f"{first_sentence(item['found'])} [More]({linked(name)})"
-        for name, item in items.items()
-        if item["answer"] in UNSURE
-    )
+    """What does not hold, as two lists: claims of the papers, and questions of ours."""
+
+    def listed(asked: bool) -> str:
+        lines = [
+            f"- {item.get('headline') or first_sentence(item['found'])} [More]({linked(name)})"
+            for name, item in items.items()
+            if item["answer"] in UNSURE and ("asks" in item) is asked
+        ]
+        return "\n".join(lines or ["- None."])
+
+    papers = f"Claims of the papers that did not hold here:\n\n{listed(False)}"
+    return f"{papers}\n\nQuestions of ours whose answer is no:\n\n{listed(True)}"
+
+
+def score(items: Named) -> str:
+    """How many items of the papers and of ours have which answer, and what unseen seeds say."""
+    papers = counted({name: item for name, item in items.items() if "says" in item})
+    ours = counted({name: item for name, item in items.items() if "asks" in item})
+    repeated = [item for item in items.values() if "unseen" in item]
+    turned = sum(item["fragile"] for item in repeated)
+    unseen = "No run on unseen seeds has been made of this state."
+    if repeated:
+        runs = sorted({seeds for item in repeated for seeds in item["unseen"]}, key=int)
+        unseen = f"On unseen seeds {len(repeated)} answers were tried again ({len(runs)} "
+        unseen += f"run{'s' if len(runs) > 1 else ''}): {turned} turned."
+    return f"The papers' items: {papers}. Our own questions: {ours}. {unseen}"
 
 
 def fragile(items: Named) -> str:
@@ -170,7 +189,9 @@ def fragile(items: Named) -> str:
         for name, item in items.items()
         if item.get("fragile")
     ]
-    return "\n".join(found or ["No answer turned."])
+    tried = any("unseen" in item for item in items.values())
+    none = "No answer turned." if tried else "No run on unseen seeds has been made of this state."
+    return "\n".join(found or [none])
 
 
 def marks(item: dict[str, Any]) -> str:
@@ -249,6 +270,7 @@ def main() -> None:
     (ROOT / "docs" / "claims.md").write_text(page(items, claims), encoding="utf-8")
     parts = {
         "README.md": {
+            "score": score(items),
             "results": results(items),
             "what does not hold": unsure(items),
             "what is fragile": fragile(items),

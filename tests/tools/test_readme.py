@@ -133,11 +133,21 @@ def test_the_results_are_the_items_with_a_headline_and_their_marks():
     )
 
 
-def test_what_does_not_hold_is_listed_with_what_was_found():
-    assert (
-        readme.unsure(ITEMS)
-        == "- Is it? *No.* It is 7, not 0.5 as asked. [More](docs/claims.md#a.two)"
+def test_what_does_not_hold_is_listed_apart_for_papers_and_for_ours():
+    assert readme.unsure(ITEMS) == (
+        "Claims of the papers that did not hold here:\n\n- None.\n\n"
+        "Questions of ours whose answer is no:\n\n"
+        "- It is 7, not 0.5 as asked. [More](docs/claims.md#a.two)"
     )
+
+
+def test_the_score_counts_answers_and_says_what_unseen_seeds_say():
+    assert readme.score(ITEMS) == (
+        "The papers' items: 1 reproduced in part. Our own questions: 1 no, 1 not tested. "
+        "On unseen seeds 1 answers were tried again (1 run): 1 turned."
+    )
+    before = readme.score({"a.two": ITEMS["a.two"]})
+    assert before.endswith("No run on unseen seeds has been made of this state.")
 
 
 def test_what_turned_on_unseen_seeds_is_listed_with_both_numbers():
@@ -145,7 +155,10 @@ def test_what_turned_on_unseen_seeds_is_listed_with_both_numbers():
         "- [Theorem 1](docs/claims.md#b.one): *reproduced in part* here, with 2; *not reproduced* "
         "on seeds +9, with 5"
     )
-    assert readme.fragile({"a.two": ITEMS["a.two"]}) == "No answer turned."
+    kept = ITEMS["b.one"] | {"fragile": False}
+    assert readme.fragile({"b.one": kept}) == "No answer turned."
+    said = readme.fragile({"a.two": ITEMS["a.two"]})
+    assert said == "No run on unseen seeds has been made of this state."
 
 
 def test_a_part_is_set_and_the_rest_stays():
