@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from sys import maxsize
 from tempfile import TemporaryFile
@@ -31,6 +32,7 @@ from lib.checkpoints.folders import (
     Checkpoint,
     adapter_disk,
     aligned,
+    hub_name,
     n_matrices,
     open_checkpoint,
 )
@@ -85,6 +87,7 @@ def main(
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
         call("plan", *SECTIONS, base, tuned, text, spectra, factors, out / "plans", option)
+        named = named or hub_name(replace(begun, folder=base.resolve()))  # wherever it is read
         how = (option, f"--ranks={ranks}", f"--name={named}")
         call("adapt", base, tuned, out / "plans", factors, out / "adapters", *how)
         if program:

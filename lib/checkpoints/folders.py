@@ -186,13 +186,13 @@ def n_matrices(name: str, shape: Sequence[int]) -> int:
 
 
 def hub_name(base: Checkpoint) -> str:
-    """The name of a checkpoint on the hub, by the cache that it stands in; else its own path.
+    """The name of a checkpoint on the hub, by the cache that it stands in; else its path as given.
 
     The config's `_name_or_path` says from what these weights were once made: it may be another
     model, which peft would then load in place of the base.
     """
     cached = re.search(r"/models--([^/]+)/snapshots/", f"{base.folder.resolve()}/")
-    return cached[1].replace("--", "/", 1) if cached else str(base.folder.resolve())
+    return cached[1].replace("--", "/", 1) if cached else str(base.folder)
 
 
 def adapter_disk(

@@ -161,7 +161,7 @@ def write_adapters(
             base=named,
             card=card(
                 row,
-                Path(named).name if Path(named).is_absolute() else named,
+                Path(named).name if Path(named).is_dir() else named,
                 left,
                 rest,
                 padded=most if equal else 0,

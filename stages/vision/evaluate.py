@@ -15,6 +15,7 @@ from lib.files.files import InputError
 from lib.files.params import Count, Interval, Positive, read_params
 from lib.files.runs import open_runs
 from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.training.devices import use_threads
 from lib.vision.measures import PRODUCTS, derived, measured, plain_typed, ranks_of
 from lib.vision.updates import directions, whole_ranks
 from lib.work.command import OutFile, OutFolder, run
@@ -53,6 +54,7 @@ def main(
     beside: Path | None = None,
 ) -> None:
     """Measure the runs, and those of other init scales whose tables are in the folder `beside`."""
+    use_threads(1)  # for the singular values of whole updates: their last digits depend on it
     params = read_params(section, Evaluate)
     sizes = read_params(model, Sizes, part=True)
     opened = open_runs(runs, "vision")
