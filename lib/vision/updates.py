@@ -56,7 +56,7 @@ def whole_ranks(runs: Iterable[Run]) -> pd.DataFrame:
             {name: whole(W, name) for name, W in run.weights(i).items() if name in MATRICES}
             for i in (0, -1)
         )
-        for name, W in final.items():
+        for name, W in sorted(final.items()):  # safetensors gives them in any order
             sigma = singular_values(W.double() - initial[name].double()).numpy()
             ranks = pd.DataFrame(stable_rank(sigma), run.layout.seeds)
             rows = ranks.rename_axis("seed").melt(
