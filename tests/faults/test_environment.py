@@ -21,7 +21,6 @@ import pytest
 from tests.pipeline.project import ROOT
 from tools import environment
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has another .venv")
 PYTHON = str(getattr(sys, "_base_executable", sys.executable))
 SAYS = "import sys\n\ndef main():\n    print(sys.prefix, '{version}')\n"
 PLOTS = "import pathlib, sys\npathlib.Path(sys.argv[1]).write_text('plots')\n"
