@@ -1,6 +1,7 @@
 """The errors that end a program in one line: bad input, lost workers, an edit, a poor machine."""
 
 import errno
+import resource
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -36,6 +37,7 @@ WITHOUT_MEMORY = (  # what torch and the loader of libraries say where memory is
     "cannot map zero-fill pages",
     "failed to map segment from shared object",
 )
+TO_LOAD = 1.25  # GiB of address space: what the libraries take, measured, and a fifth more
 
 
 class StoppedError(RuntimeError):
@@ -74,7 +76,17 @@ def lacking(error: BaseException) -> str | None:
 
 
 def say_in_one_line_what_imports_lack() -> None:
-    """Have an import end this process with one line, where memory or a package is what it lacks."""
+    """Have an import end this process with one line, where memory or a package is what it lacks.
+
+    Under a limit that is too small to load the libraries this process ends at once: where memory
+    ends in the middle of a library, that library decides what is said, and some say nothing.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < TO_LOAD * 2**30:
+        sys.exit(
+            f"error: wanted at least {TO_LOAD} GiB of memory to load the libraries, "
+            f"got a limit of {limit / 2**30:.3g} (`ulimit -v`)"
+        )
 
     def say(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         said = lacking(error) or absent(error)
