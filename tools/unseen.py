@@ -4,7 +4,8 @@ The last commit is cloned, every seed is made larger by SEEDS (`seeds_from` in p
 families run there, which takes as long as a cold run. The answers and verdicts that turned are
 printed with both numbers, and published/unseen/SEEDS keeps all of them, whatever they say; the
 answers of the next `make repro` are marked by them. A second call goes on with what the first has
-finished. Runs of another commit are dropped, as they judged other claims; published/unseen.json
+finished, and the clone shares the project's cache: on a later commit only the stages that changed
+run again. Runs of another commit are dropped, as they judged other claims; published/unseen.json
 says what turned in every run that there ever was.
 """
 
@@ -29,6 +30,7 @@ from tools.publish import DETERMINES, PACKAGES
 
 PUBLISHED = Path("published/unseen")
 RUNS = PUBLISHED.with_suffix(".json")
+DVC = [sys.executable, "-m", "dvc"]
 
 
 def main(seeds: int = 90000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
@@ -42,10 +44,10 @@ def main(seeds: int = 90000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
     clone = folder / f"{commit[:10]}-{seeds}"
     if not clone.exists():
         said("clone", "--quiet", ".", str(clone))
+        share_cache(clone)
     shift(clone / "params.yaml", seeds)
     begun = time.monotonic()
-    command = [sys.executable, "-m", "dvc", "repro", "claims"]
-    if subprocess.run(command, cwd=clone, check=False).returncode:
+    if subprocess.run([*DVC, "repro", "claims"], cwd=clone, check=False).returncode:
         raise InputError(f"{clone}: wanted all families run, got an error; see above")
     hours = (time.monotonic() - begun) / 3600
     names = ("items", "claims")
@@ -53,6 +55,13 @@ def main(seeds: int = 90000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
     after = {name: read_json(clone / f"metrics/{name}.json") for name in names}
     publish(before, after, commit, seeds, hours)
     print(*table(before, after), sep="\n")
+
+
+def share_cache(clone: Path) -> None:
+    """Have DVC in a clone read and write the cache of the project in which this runs."""
+    done = subprocess.run([*DVC, "cache", "dir"], capture_output=True, text=True, check=True)
+    command = [*DVC, "config", "--local", "cache.dir", done.stdout.strip()]
+    subprocess.run(command, cwd=clone, check=True)
 
 
 def shift(params: Path, seeds: int) -> None:

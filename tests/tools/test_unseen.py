@@ -1,6 +1,8 @@
 """What turned on other seeds is said with both numbers, and kept."""
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -63,6 +65,19 @@ def test_what_came_out_is_kept_and_what_turned_in_every_run(tmp_path, monkeypatc
     ]
     assert runs[0]["turned"] == {"items": ["a.turned"], "claims": ["turned", "lost"]}
     assert runs[0]["judged"] == {"items": 3, "claims": 3}
+
+
+def test_a_clone_shares_the_cache_of_the_project(tmp_path, monkeypatch):
+    for name in ("project", "clone"):
+        folder = tmp_path / name
+        folder.mkdir()
+        subprocess.run([*unseen.DVC, "init", "--no-scm", "--quiet"], cwd=folder, check=True)
+    monkeypatch.chdir(tmp_path / "project")
+    unseen.share_cache(tmp_path / "clone")
+    shown = subprocess.run(
+        [*unseen.DVC, "cache", "dir"], cwd=tmp_path / "clone", capture_output=True, text=True
+    )
+    assert Path(shown.stdout.strip()) == tmp_path / "project/.dvc/cache"
 
 
 def test_one_line_of_params_says_from_where_seeds_count(tmp_path):
