@@ -55,6 +55,15 @@ class Decayed(DiagonalLoss):
         signed = torch.where(support < n, columns, -columns)
         return torch.cat([signed, -signed])
 
+    def restricted(self, support: Int[Tensor, " k"]) -> DiagonalLoss:
+        """The loss of the halves in the support (in rising order), the others zero.
+
+        It costs the columns of the products of these halves alone.
+        """
+        products, places = torch.unique(support % self.loss.size, return_inverse=True)
+        fewer = Decayed(self.loss.restricted(products), self.decay)
+        return DiagonalLoss.restricted(fewer, places + len(products) * (support >= self.loss.size))
+
 
 def whole(q: Float[Tensor, "*batch half"]) -> Products:
     """The products of halves."""

@@ -291,8 +291,8 @@ class _Block:
         k = W_KQ.shape[1]
         by_sample = (n_seeds, n, -1, d)  # a row for each token and training
         by_token = (n_seeds, -1, k, d)
-        side_by_side = W_KQ.transpose(0, 2, 1, 3).reshape(n_seeds, d, k * d)
-        E = (self.flat @ side_by_side).reshape(by_sample) @ self.XT
+        W_side_by_side = W_KQ.transpose(0, 2, 1, 3).reshape(n_seeds, d, k * d)
+        E = (self.flat @ W_side_by_side).reshape(by_sample) @ self.XT
         if E.max() > LARGE or E.min() < -LARGE:
             E -= E.max(-1, keepdims=True)
         np.exp(E, out=E)
@@ -318,4 +318,6 @@ class _Block:
         size = self.X[0].size
         g_KQ[:] = slope.swapaxes(1, 2) * (-2 / size)
         g_VO[:] = (Z_of.swapaxes(-1, -2) @ R.swapaxes(1, 2)) * (-2 / size)
-        return np.einsum("stkd,stkd->sk", R, R) / size
+        R_side_by_side = R.reshape(n_seeds, -1, k * d)
+        squares = np.einsum("ste,ste->se", R_side_by_side, R_side_by_side)
+        return squares.reshape(n_seeds, k, d).sum(-1) / size

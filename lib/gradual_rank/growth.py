@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lib.matrices.directions import Course, Vector, direction_times, first_time, order, separate
@@ -66,31 +66,48 @@ def learned_in_order(
     return {"rank_early": early, **(diagonal_orders(times, products) if to_the_end else unknown)}
 
 
-def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) -> Vector:
-    """How fast each of the n largest singular values of a factor grows per τ within a window."""
-    rows = [np.interp(window, times, sigma[:, i]) for i in range(n)]
-    return np.diff(np.reshape(rows, (n, 2)))[:, 0] / (window[1] - window[0])
+def around(times: Vector, when: Sequence[float]) -> Int[np.ndarray, " _"]:
+    """The places, in order, of the rising times between which a course is read at others.
+
+    A straight line between neighbours needs no more of a course than what it is at these times.
+    """
+    before = np.searchsorted(times, when, side="right") - 1
+    places = np.concatenate([before, before + 1])
+    return np.unique(places.clip(0, len(times) - 1))
+
+
+def slopes(
+    times: Vector, sigma: Float[np.ndarray, "time side d"], window: tuple[float, float]
+) -> Float[np.ndarray, "side d"]:
+    """How fast the singular values of both factors grow per τ within a window.
+
+    Between two times a singular value is taken as a straight line.
+    """
+    at_ends = np.array(
+        [[np.interp(window, times, value) for value in factor.T] for factor in sigma.swapaxes(0, 1)]
+    )
+    return np.diff(at_ends)[..., 0] / (window[1] - window[0])
 
 
 def timing(
     times: Vector,
     values: Course,
-    factors: Float[np.ndarray, "_ 2 _"],
+    growth: Float[np.ndarray, "side d"],
     risen: float,
     significant: float,
-    window: tuple[float, float],
 ) -> dict[str, float]:
-    """When and in which order the directions of W_VO rise, and how fast W_V and W_O grow."""
+    """When and in which order the directions of W_VO rise, and how fast W_V and W_O grow.
+
+    Their growth counts in as many of the largest singular values as W_VO has significant ones.
+    """
     last, begun, ended = direction_times(times, values, significant)
-    growth = np.append(
-        [slopes(times[: len(factors)], factors[:, k], len(last), window) for k in (0, 1)], []
-    )
+    counted = growth[:, : len(last)]
     return {
         "first_rise": first_time(times, values[:, 0], risen),
         "order": order(last, ended),
         "separate": separate(begun, ended),
-        "slope_least": float(growth.min()) if len(last) else math.nan,
-        "slope_most": float(growth.max()) if len(last) else math.nan,
+        "slope_least": float(counted.min()) if len(last) else math.nan,
+        "slope_most": float(counted.max()) if len(last) else math.nan,
     }
 
 

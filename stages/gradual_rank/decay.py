@@ -91,15 +91,19 @@ def main(solver: str, threshold: str, decays: Path, decayed: OutFolder) -> None:
         raise InputError(f"{decays}: wanted a line for diagonal and one for full, got {[*cases]}")
     full = cases["full"]
     rising = replace(full, shares=tuple(share for share in full.shares if share < 1))
-    jobs: list[Job] = [(train, rising, REST_SCALE, risen, True)]
-    jobs += [(train, full, scale, risen, False) for scale in sorted(full.log10_init_scales)]
+    scales = sorted(full.log10_init_scales)
+    jobs: list[Job] = [(train, one, REST_SCALE, risen, True) for one in each(rising)]
+    jobs += [(train, one, scale, risen, False) for scale in scales for one in each(full)]
     diagonal = cases["diagonal"]
-    for share, seed in itertools.product(diagonal.shares, diagonal.seeds):
-        one = replace(diagonal, n_seeds=1, first_seed=seed)
-        jobs.append((follow, one, share, common))
+    jobs += [(follow, one, share, common) for share in diagonal.shares for one in each(diagonal)]
     found = spread_cells({"": jobs}, label="gradual_rank.decay", unit="head")[""]
     for name in TABLES:
         write_table(joined(found, name), decayed / f"{name}.parquet")
+
+
+def each(case: Case) -> list[Case]:
+    """The case of every seed alone: who is at its end waits for no other."""
+    return [replace(case, n_seeds=1, first_seed=seed) for seed in case.seeds]
 
 
 def follow(case: Case, share: float, solver: Solver) -> Tables:

@@ -36,7 +36,7 @@ from lib.gradual_rank.full_heads import (
     spectra,
     targets,
 )
-from lib.gradual_rank.growth import changes, step_of_share, timing
+from lib.gradual_rank.growth import around, changes, slopes, step_of_share, timing
 from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
 from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.scales import LOG10
@@ -223,17 +223,22 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
     start = torch.stack([10**scale * unscaled for scale, _ in trainings], -3)
     saved = evenly(N_SNAPSHOTS, len(rates))
     looks = evenly(N_LOOKS, len(rates))
+    t = np.cumsum([0.0, *rates])
+    beside = around(t, WINDOW)
     last = start
     losses: list[np.ndarray] = []
-    products: list[np.ndarray] = []
-    of_values: list[np.ndarray] = []
+    of_VO: list[np.ndarray] = []
+    of_KQ: dict[int, np.ndarray] = {}
+    of_factors: list[np.ndarray] = []
     states: list[Saved] = []
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
         last = step.weights["factors"]
         losses.append(step.loss.numpy())
-        products.append(spectra(last))
-        if step.time <= 1.1 * WINDOW[1] or len(of_values) < 2:
-            of_values.append(torch.linalg.svdvals(last[:, 1]).numpy())
+        of_VO.append(spectra(last[:, 1:])[0])
+        if step.number in looks:
+            of_KQ[step.number] = spectra(last[:, :1])[0]
+        if step.number in beside:
+            of_factors.append(torch.linalg.svdvals(last[:, 1]).numpy())
         if step.number in saved:
             shares = (losses[-1] / losses[0]).tolist()
             rows = [
@@ -241,10 +246,9 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
                 for seed, own in zip(params.seeds, shares, strict=True)
             ]
             states.append((named(last), rows))
-    t = np.cumsum([0.0, *rates])
     loss = np.stack(losses)
-    both = np.stack(products)
-    factors = np.stack(of_values)
+    VO_of_all = np.stack(of_VO)
+    factors = np.stack(of_factors)
     kept = {"growth": head.growth_at_zero(case.learning_rate), **changes(start, last, ("KQ", "VO"))}
     runs = []
     courses = []
@@ -256,14 +260,15 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
             "seed": seed,
         }
         own = {name: float(one[n, k]) for name, one in kept.items()}
-        KQ = both[:, 0, n, k]
-        VO = both[:, 1, n, k]
-        grown = factors[:, :, n, k]
-        timed = timing(t, VO, grown, sizes.threshold, params.significant, WINDOW)
+        VO = VO_of_all[:, n, k]
+        growth = slopes(t[beside], factors[:, :, n, k], WINDOW)
+        timed = timing(t, VO, growth, sizes.threshold, params.significant)
         half, end = stable_rank(VO[[step_of_share(loss[:, n, k], HALF), -1]]).tolist()
         ranks = {"stable_rank_half": half, "stable_rank_end": end}
         runs.append({**cell, **own, **timed, **ranks})
-        courses += [{**cell, "step": i, "time": t[i], "W_KQ": KQ[i], "W_VO": VO[i]} for i in looks]
+        courses += [
+            {**cell, "step": i, "time": t[i], "W_KQ": of_KQ[i][n, k], "W_VO": VO[i]} for i in looks
+        ]
     return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lib.gradual_rank.decay import Decayed, rest_error, ridge_error
-from lib.gradual_rank.diagonal_heads import Quadratic
+from lib.gradual_rank.diagonal_heads import DiagonalHead, DiagonalLoss, Quadratic
 from lib.gradual_rank.greedy import greedy
 
 NUMBERS = {"kick": 1e-5, "stationary": 1e-5, "rtol": 1e-5, "atol": 1e-4}
@@ -35,3 +35,19 @@ def test_the_last_plateau_is_the_minimum_with_the_1_norm():
     assert rest_error(g, target, decay) > 0.1
     assert rest_error(1.5 * g, p, decay) == pytest.approx(0.5)
     assert ridge_error(decay * p, p, decay) == 0
+
+
+@pytest.mark.parametrize("support", [[1], [0, 3, 5], [2, 6, 9], [0, 1, 4, 8, 9, 11], []])
+def test_halves_that_are_zero_need_not_be_computed(support):
+    """One half of a product, and both, of keys and of values, beside the whole loss."""
+    g = torch.Generator().manual_seed(0)
+    X, Y = torch.randn(2, 5, 4, 3, generator=g, dtype=torch.float64)
+    loss = Decayed(DiagonalHead(X, Y), 0.3)
+    on = torch.tensor(support, dtype=torch.long)
+    q = torch.rand(len(on), generator=g, dtype=torch.float64)
+    every = torch.arange(len(on))
+    fast = loss.restricted(on)
+    obvious = DiagonalLoss.restricted(loss, on)
+    torch.testing.assert_close(fast.value(q), obvious.value(q))
+    torch.testing.assert_close(fast.gradient(q), obvious.gradient(q))
+    torch.testing.assert_close(fast.hessian(q, every), obvious.hessian(q, every))
