@@ -4,17 +4,19 @@
 # Versions: scipy 1.17.1, numpy 2.4.6.
 #
 # The documentation of rtol and atol says that the solver keeps the local error
-# estimates less than atol + rtol * abs(y), which reads as a promise for each component.
+# estimates less than atol + rtol * abs(y), which reads as a promise for each
+# component.
 #
 # Expected: a state of one component that grows, and 9999 that are zero, have zero
 # slope, and touch nothing, is solved as exactly as the one component alone.
 # Seen: with RK45 the relative error of the growing component is about 100 times
-# larger (1e-4 in place of 1e-6, at rtol=1e-6), and 17 steps are taken in place of
-# 40. RK23 loses a factor of about 80 and DOP853 about 30. With only 99 idle components Radau and BDF
-# lose a factor of more than 5 too. The step is judged by the root mean square of the
-# scaled errors over all components, so n - 1 components without error loosen the
-# tolerance of the last one by the root of n. LSODA takes the largest scaled error
-# and is not touched: its steps are the same to the last bit. No warning is given.
+# larger (1e-4 in place of 1e-6, at rtol=1e-6), and 17 steps are taken in place of 40.
+# RK23 loses a factor of about 80 and DOP853 about 30. With only 99 idle components
+# Radau and BDF lose a factor of more than 5 too. The step is judged by the root mean
+# square of the scaled errors over all components, so n - 1 components without error
+# loosen the tolerance of the last one by the root of n. LSODA takes the largest
+# scaled error and is not touched: its steps are the same to the last bit. No warning
+# is given.
 #
 # Why it matters: in a gradient flow from a small start a few modes move at a time and
 # thousands wait. The same rtol then means another accuracy for each width of the

@@ -4,12 +4,13 @@
 # Versions: optht 0.2.0, numpy 2.4.6, scipy 1.17.1.
 #
 # The optimal hard threshold of Gavish and Donoho for an m by n matrix, m <= n, and
-# noise of known deviation sigma is lambda(m/n) * sqrt(n) * sigma, with n the longer side.
+# noise of known deviation sigma is lambda(m/n) * sqrt(n) * sigma, where n is the
+# longer side.
 #
-# Expected: one strong direction in noise of deviation 1 gives rank 1 for shapes
-# 200 by 200 and 20 by 2000 alike, and to know sigma can only make the answer better.
-# Seen: 200 by 200 gives 1. At 20 by 2000, and at 2000 by 20, sigma=1.0 gives rank
-# 20, which is every value there is, while the same call without sigma gives 1. The
+# Expected: one strong direction in noise of deviation 1 gives rank 1 for shapes 200
+# by 200 and 20 by 2000 alike, and to know sigma can only make the answer better.
+# Seen: 200 by 200 gives 1. At 20 by 2000, and at 2000 by 20, sigma=1.0 gives rank 20,
+# which is every value there is, while the same call without sigma gives 1. The
 # threshold is computed with the square root of the number of singular values, which
 # is the shorter side, so it is ten times too low here and lies below the whole bulk
 # of the noise. It makes no difference whether the ratio or the matrix itself is
