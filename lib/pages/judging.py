@@ -162,7 +162,10 @@ def on_unseen_seeds(judged: Judged) -> str:
         return "not repeated: a published run"
     if "unseen" not in judged:
         return "not run"
-    said = [("here", judged), *((f"on seeds +{seeds}", one) for seeds, one in judged["unseen"].items())]
+    said = [
+        ("here", judged),
+        *((f"on seeds +{seeds}", one) for seeds, one in judged["unseen"].items()),
+    ]
     if judged["fragile"]:
         return f"fragile ({'; '.join(f'{where} {_decided(one)}' for where, one in said)})"
     return f"the same ({'; '.join(f'{where} {_deciding_number(one)}' for where, one in said)})"
