@@ -155,8 +155,8 @@ def unseen_mark(kind: str, name: str, judged: Judged, runs: Mapping[str, Any]) -
 
 
 def on_unseen_seeds(judged: Judged) -> str:
-    """What is said of a claim or an item on seeds that set no bar: its number here, and that of each
-    run beside it.
+    """What is said of a claim or an item on seeds that set no bar, with its number here and in each
+    run.
     """
     if not judged.get("repeated"):
         return "not repeated: a published run"

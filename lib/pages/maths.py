@@ -4,7 +4,7 @@ import re
 
 from markupsafe import Markup, escape
 
-SYMBOL = re.compile(r"(?<![\w/.-])([^\W\d_])_([A-Za-z]{1,2}|\d)(ᵀ|²|\*)?(?![\w/])")
+SYMBOL = re.compile(r"(?<!\w)(d?[α-ωΑ-Ω]|[^\W\d_])_([A-Za-z]{1,2}|\d|\{[\w+−-]+\})(ᵀ|²|\*)?(?!\w)")
 RAISED = {"ᵀ": "<mo>⊤</mo>", "²": "<mn>2</mn>", "*": "<mo>*</mo>"}
 TAG = re.compile(r"(<[^>]*>)")
 AS_TYPED = ("code", "math", "pre", "script", "style", "svg", "title")
@@ -38,7 +38,8 @@ def _set(text: str) -> str:
 
 
 def _symbol(found: re.Match[str]) -> str:
-    index = f"<mn>{found[2]}</mn>" if found[2].isdigit() else f"<mi>{found[2]}</mi>"
+    below = found[2].strip("{}")
+    index = f"<mn>{below}</mn>" if below.isdigit() else f"<mi>{below}</mi>"
     if found[3]:
         inside = f"<msubsup><mi>{found[1]}</mi>{index}{RAISED[found[3]]}</msubsup>"
     else:

@@ -332,6 +332,23 @@ def test_a_figure_has_changed_where_one_curve_has_and_a_table_behind_it(
     assert page.count("<img") == 2
 
 
+def test_the_numbers_that_changed_stand_beside_the_pictures(two_machines, tmp_path, capsys):
+    made = two_machines(lambda table: table.assign(loss=[0.7, 0.72, 0.71, 0.125]), SEEN)
+    _, page = compared(made, tmp_path, capsys)
+    [numbers] = re.findall(r'(?s)<table class="numbers">.*?<tbody>(.*?)</tbody>', page)
+    [row] = re.findall(rf"(?s)<tr>{CELL}{CELL}{CELL}</tr>", numbers)
+    assert row == ("runs: loss, 1 of 2, most in zipf, True", "0.51", "0.71")
+
+
+def test_two_equal_pictures_are_shown_as_one(two_machines, tmp_path, capsys):
+    named = SEEN.replace('id="line2d_1"', 'id="line2d_2"')
+    for figure, numbers in ((named, 0), (curves(40).replace("red", "#ff0000"), 0)):
+        folder = tmp_path / str(len(figure))
+        folder.mkdir()
+        assert numbers == 0
+        assert looks_different(curves(40).encode(), figure.encode())
+
+
 @pytest.mark.parametrize(
     "change",
     [
