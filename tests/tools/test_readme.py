@@ -128,8 +128,8 @@ def test_every_item_has_its_claims_with_numbers_and_verdicts():
 def test_the_results_are_the_items_with_a_headline_and_their_marks():
     assert readme.results(ITEMS) == (
         "- It is **2**. [Figure](plots/b/1.svg), [claims](docs/claims.md#b.one). *Size: d = 8 "
-        "(1000). Unseen seeds: fragile (here reproduced in part, 2; on seeds +9 not reproduced, 5). "
-        "Bar: set before the first run.*"
+        "(1000). Unseen seeds: fragile (here reproduced in part, 2; on seeds +9 not reproduced, "
+        "5). Bar: set before the first run.*"
     )
 
 
