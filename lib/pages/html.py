@@ -89,13 +89,20 @@ def drawing(svg: bytes, where: str) -> Picture:
 
 
 def _without_what_nobody_sees(root: ElementTree.Element) -> None:
-    """Take metadata, names to which nothing refers, and empty room out of a drawing."""
+    """Take metadata, names to which nothing refers, and empty room out of a drawing, and with them
+    scripts and links to other places, which a browser does not follow in a picture.
+    """
     elements = list(root.iter())
     texts = [text for one in elements for text in (*one.attrib.values(), one.text or "")]
     named = {name for text in texts for name in re.findall(r"#([\w.-]+)", text)}
     for one in elements:
-        for inside in one.findall(f"{{{SVG}}}metadata"):
-            one.remove(inside)
+        for hidden in ("metadata", "script"):
+            for inside in one.findall(f"{{{SVG}}}{hidden}"):
+                one.remove(inside)
+        for key, value in list(one.attrib.items()):
+            leads_out = key.endswith("href") and not value.startswith(("#", "data:image/"))
+            if key.startswith("on") or leads_out:
+                one.attrib.pop(key)
         if one.get("id") not in named:
             one.attrib.pop("id", None)
         if one.tag not in (f"{{{SVG}}}text", f"{{{SVG}}}tspan"):
