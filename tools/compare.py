@@ -447,10 +447,10 @@ def measure_changes(name: str, old: Any, new: Any) -> Iterator[Row]:
             if before is not None and after is not None:
                 yield from measure_changes(below, before, after)
             elif key != JSON_DIGEST:
-                sides = ("–" if one is None else in_short(one) for one in (before, after))
-                yield Row(below, *sides, marked(before, after, True))
+                here, there = ("–" if one is None else in_short(one) for one in (before, after))
+                yield Row(below, here, there, marked(before, after, True))
     elif not name.endswith(JSON_DIGEST) and measures_differ(old, new):
-        yield Row(name, *map(in_short, (old, new)), "changed")
+        yield Row(name, in_short(old), in_short(new), "changed")
 
 
 def in_short(value: Any) -> str:
@@ -480,8 +480,8 @@ def table_changes(name: str, old: bytes, new: bytes) -> Iterator[Row]:
     before, after = (pd.read_parquet(io.BytesIO(table)) for table in (old, new))
     stem = Path(name).stem
     if list(before) != list(after):
-        named = (", ".join(map(str, one)) for one in (before, after))
-        yield Row(f"{stem}: columns", *named, "changed")
+        here, there = (", ".join(map(str, one)) for one in (before, after))
+        yield Row(f"{stem}: columns", here, there, "changed")
         return
     if len(before) != len(after):
         yield Row(f"{stem}: rows", str(len(before)), str(len(after)), "changed")
@@ -506,13 +506,13 @@ def table_changes(name: str, old: bytes, new: bytes) -> Iterator[Row]:
             yield Row(f"{stem}: {column}", "lists", "lists of other lengths or gaps", "changed")
         elif len(moved):
             size = moved[["before", "after"]].abs().max(axis=1)
-            farthest = ((moved["after"] - moved["before"]).abs() / size).idxmax()
-            case, _ = farthest  # pyright: ignore[reportGeneralTypeIssues]
+            farthest = int(((moved["after"] - moved["before"]).abs() / size).to_numpy().argmax())
+            case = moved.index.get_level_values(0)[farthest]
             row = before[[one for one in texts if one not in UNITS]][cases == case].iloc[0]
             where = ", ".join(f"{row[key]}" for key in row.index)
             said = f"{stem}: {column}, {len(moved)} of {n}{f', most in {where}' if where else ''}"
-            ends = (f"{moved[side][farthest]:.4g}" for side in ("before", "after"))
-            yield Row(said, *ends, "changed")
+            here, there = (f"{moved[side].iloc[farthest]:.4g}" for side in ("before", "after"))
+            yield Row(said, here, there, "changed")
 
 
 def is_numeric(column: pd.Series) -> bool:
