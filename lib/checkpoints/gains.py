@@ -10,11 +10,7 @@ from torch import Tensor
 
 from lib.checkpoints.factors import moved
 from lib.checkpoints.folders import Checkpoint, aligned
-from lib.checkpoints.linear_modules import (
-    linear_modules,
-    matched_by_content,
-    stored_as_columns,
-)
+from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import linear_places, open_base, open_tuned_model
 from lib.checkpoints.texts import Batch, counted, mean_loss, shares
 from lib.checkpoints.update_spectra import Triplets
@@ -255,11 +251,9 @@ def opened_updates(
     nothing is held but what is mapped from the files.
     """
     model = open_tuned_model(tuned)
-    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
-    places = {name: at for name, at in places.items() if at in base.tensors}  # no new layer
-    begun, ended = ({n: of.load(at) for n, at in places.items()} for of in (base, tuned))
-    live = linear_modules(model)
-    found = {name: (at, stored_as_columns(live[name])) for name, at in places.items()}
+    places = linear_places(tuned, model)
+    found = {name: at for name, at in places.items() if at[0] in base.tensors}  # no new layer
+    begun, ended = ({n: of.load(at) for n, (at, _) in found.items()} for of in (base, tuned))
     return LinearUpdates(model.float().to(device), begun, ended), found
 
 

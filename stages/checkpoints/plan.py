@@ -37,7 +37,7 @@ from lib.checkpoints.folders import (
 from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts, opened_updates
 from lib.checkpoints.linear_modules import beside_linear_layers, fused_experts
 from lib.checkpoints.memory import check_plan_memory
-from lib.checkpoints.models import check_architecture, linear_places, open_base
+from lib.checkpoints.models import check_architecture, linear_places, open_base, put
 from lib.checkpoints.plans import (
     Module,
     Ranks,
@@ -370,9 +370,7 @@ def on_base(
     lost = {name: measure.on(model, text.batches) for name, text in parts.items()}
     alone = parts["measured"].mean(keep("the base", partial(lost["measured"], {})))
     if rest:
-        with torch.no_grad():
-            for name, parameter in rest.parameters.items():
-                model.get_parameter(name).copy_(parameter)
+        put(model, rest.parameters)
     found = []
     for _, of_budget in plans[plans["shuffle"] == 0].groupby("budget", sort=False):
         losses: dict[str, dict[str, list[float]]] = {name: {} for name in parts}
