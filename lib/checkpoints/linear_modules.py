@@ -1,6 +1,8 @@
 """The linear layers of a live model, and what tuning changed beside their weights."""
 
-from collections.abc import Collection
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +17,24 @@ def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """The linear layers that an adapter may change, by name: no embedding, head or router.
 
     A layer of a class derived from `Linear` is one, as peft has it, but for the projection of
-    `MultiheadAttention`, whose forward is never called.
+    `MultiheadAttention`, whose forward is never called. A layer that shares its weight is none
+    (`shared_linear_modules`).
     """
+    found = _adaptable(model)
+    shared = {*_shared(model, found)}
+    return {name: module for name, module in found.items() if name not in shared}
+
+
+def shared_linear_modules(model: torch.nn.Module) -> list[str]:
+    """The linear layers, no head or router, whose weight is another module's too.
+
+    peft would add to each place alone, and would merge into the one weight once for every place.
+    """
+    return _shared(model, _adaptable(model))
+
+
+def _adaptable(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The linear layers that are no head or router, by name."""
     whole: Any = model
     head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
     return {
@@ -27,6 +45,28 @@ def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
         and not set(name.split(".")) & {*HEADS, *ROUTERS}
         and not any(word in type(module).__name__.lower() for word in ROUTERS)
     }
+
+
+def _shared(model: torch.nn.Module, layers: Mapping[str, torch.nn.Module]) -> list[str]:
+    """The layers whose weight stands at more than one place of the model."""
+    everywhere = model.named_modules(remove_duplicate=False)
+    places = Counter(id(weight) for _, module in everywhere for weight in own_weights(module))
+    return [
+        name for name, one in layers.items() if any(places[id(w)] > 1 for w in own_weights(one))
+    ]
+
+
+def own_weights(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The matrices that a module holds itself."""
+    return [one for one in module.parameters(recurse=False) if one.dim() > 1]
+
+
+def by_layers(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names of modules or tensors, those of all layers under one name: `layers.*.up`."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", name), []).append(name)
+    return {name: alike[name] for name in sorted(alike)}
 
 
 def is_linear(module: torch.nn.Module) -> bool:
@@ -80,15 +120,21 @@ class Rest(NamedTuple):
 
 
 def beside_linear_layers(
-    base: torch.nn.Module, tuned: torch.nn.Module, new: Collection[str] = (), *, whole: bool = True
+    base: torch.nn.Module,
+    tuned: torch.nn.Module,
+    new: Collection[str] = (),
+    *,
+    whole: bool = True,
+    without: Collection[str] = (),
 ) -> Rest:
     """What differs between two models beside the weights of linear layers, and what is `new`.
 
     Without `whole` that is only what is new: parameters that the base's own checkpoint lacks.
-    A module is saved whole, a tied head with its embedding, and so is a linear layer that is new. A
-    parameter is left that has another shape than in the base, or whose module holds linear layers.
+    A module is saved whole, a tied head with its embedding, and so is a linear layer that is new or
+    that no plan has (`without`), at each of its places. A parameter is left that has another shape
+    than in the base, or whose module holds linear layers.
     """
-    targets = linear_modules(tuned)
+    targets = linear_modules(tuned).keys() - {*without}
     linear = {name for name in targets if f"{name}.weight" not in new}
     before = dict(base.named_parameters(remove_duplicate=False))  # a tied head too
     after = dict(tuned.named_parameters())
@@ -100,7 +146,7 @@ def beside_linear_layers(
     owners = {name: name.rpartition(".")[0] for name in moved}
 
     def has_room(name: str) -> bool:
-        return name in before and after[name].shape == before[name].shape
+        return _fits(after[name], before.get(name))
 
     def fits(name: str) -> bool:
         return has_room(name) and not any(other.startswith(f"{owners[name]}.") for other in linear)
@@ -109,6 +155,9 @@ def beside_linear_layers(
     biases = [name for name in of_linear if has_room(name)]
     rest = [name for name in moved if owners[name] not in linear]
     owned = {owners[name] for name in rest if fits(name)}
+    alike = {id(w) for name in owned for w in own_weights(tuned.get_submodule(name))}
+    shared = {*shared_linear_modules(tuned)}
+    owned |= {n for n in shared if alike & {*map(id, own_weights(tuned.get_submodule(n)))}}
     modules = {m for m in owned if not any(m.startswith(f"{other}.") for other in owned)}
     live: Any = tuned
     names = {module: name for name, module in tuned.named_modules()}
@@ -119,8 +168,8 @@ def beside_linear_layers(
         modules.add(names[head])
     parameters = {name: after[name] for name in biases}
     for module in sorted(modules):
-        own = tuned.get_submodule(module).named_parameters()
-        parameters |= {f"{module}.{name}": parameter for name, parameter in own}
+        own = tuned.get_submodule(module).named_parameters(prefix=module)
+        parameters |= {name: one for name, one in own if _fits(one, before.get(name))}
     # peft knows tied modules by these names alone
     told = any(name.split(".")[-1] in ("embed_tokens", "lm_head") for name in modules)
     return Rest(
@@ -131,6 +180,10 @@ def beside_linear_layers(
         left=[name for name in of_linear if not has_room(name)]
         + [name for name in rest if not fits(name)],
     )
+
+
+def _fits(after: Tensor, before: Tensor | None) -> bool:
+    return before is not None and after.shape == before.shape
 
 
 def _equal(after: Tensor, before: Tensor) -> bool:

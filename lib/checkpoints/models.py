@@ -12,7 +12,7 @@ import torch
 from lib.checkpoints.folders import FLOATS, Checkpoint
 from lib.checkpoints.library import SAFE, model_class, quiet, refusing, unloaded
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
-from lib.checkpoints.names import linear_tensors, stored_places, tied_names
+from lib.checkpoints.names import linear_tensors, places_of, stored_places, tied_names
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
 
@@ -189,6 +189,27 @@ def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
             model.state_dict()[name].copy_(after[name])
     parameters = dict(model.named_parameters())
     return model.train(False), [name for name in missing if name in parameters]
+
+
+def tuned_alone(base: Checkpoint, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What a base computes with in place of the parameters that the tuned model alone has.
+
+    For a bias that is zero, and for a head that is tied in the base its embedding. A parameter
+    without a counterpart is left out.
+    """
+    if base.tuned is None or set(base.tuned.tensors) <= set(base.tensors):
+        return {}
+    begun, _ = open_base(base)
+    held = dict(begun.named_parameters(remove_duplicate=False))
+    tied, apart = tied_names(begun), tied_names(model)
+    stored = {*places_of(base.tuned.model_folder, base.tuned.config, base.tensors).values()}
+    found = {}
+    for name, parameter in model.named_parameters():
+        if name in held and name not in stored and tied[name] and not apart[name]:
+            found[name] = held[name].detach()
+        elif name not in held and name.endswith("bias"):
+            found[name] = torch.zeros_like(parameter)
+    return found
 
 
 def check_architecture(folder: Path, config: Mapping[str, Any]) -> None:
