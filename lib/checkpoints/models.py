@@ -126,8 +126,7 @@ def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:
     Raises `InputError` where an adapter changes one alone of tied weights.
     """
     if not isinstance(tuned, AdapterCheckpoint):
-        wide = torch.float32 if stored_wide(tuned) else None
-        return open_model(tuned.folder, tuned.config, wide)
+        return open_model(tuned.folder, tuned.config, wide_type(tuned))
     model = open_model(tuned.model_folder, tuned.config, torch.float32)
     live = dict(model.named_parameters(remove_duplicate=False))
     alike = tied_names(model)
@@ -142,12 +141,13 @@ def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:
     return model
 
 
-def stored_wide(checkpoint: Checkpoint) -> bool:
-    """Whether most of a checkpoint's weights are stored in float32 or float64."""
+def wide_type(checkpoint: Checkpoint) -> torch.dtype | None:
+    """The type in which most of a checkpoint's weights are stored, if it is float32 or float64."""
     of_type = Counter[str]()
     for entry in checkpoint.tensors.values():
         of_type[entry.dtype] += prod(entry.shape) if entry.dtype in FLOATS else 0
-    return bool(of_type) and of_type.most_common(1)[0][0] in ("F32", "F64")
+    most = max(of_type, key=of_type.__getitem__, default="")
+    return {"F32": torch.float32, "F64": torch.float64}.get(most)
 
 
 def put(model: torch.nn.Module, parameters: Mapping[str, torch.Tensor]) -> None:

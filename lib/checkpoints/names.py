@@ -21,22 +21,18 @@ from lib.files.files import InputError
 def linear_tensors(model: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> dict[str, str]:
     """For each linear module, the one tensor on disk that the library loads into its weight.
 
-    The model may be on the meta device. A module whose weight is tied to another, and is not stored
-    itself, has the other's. Raises `InputError`, naming the module, where a weight is made of
-    several tensors or of a part of one, has another shape, or none by its name.
+    The model may be on the meta device. Raises `InputError`, naming the module, where a weight is
+    made of several tensors or of a part of one, has another shape, or none by its name.
     """
-    alike = tied_names(model)
     placed = stored_places(model, shapes)
     found = {}
     for name, module in linear_modules(model).items():
-        place = f"{name}.weight"
-        stored = [of for one in (place, *alike.get(place, [])) if (of := placed.get(one, []))]
-        first = stored[0] if stored else []
+        stored = placed.get(f"{name}.weight", [])
         weight: Any = module.weight
-        if len(first) != 1 or list(shapes[first[0]]) != list(weight.shape):
+        if len(stored) != 1 or list(shapes[stored[0]]) != list(weight.shape):
             wanted = "wanted one tensor of its shape that the library loads into this module alone"
-            raise InputError(f"{name}: {wanted}, got {first}")
-        found[name] = first[0]
+            raise InputError(f"{name}: {wanted}, got {stored}")
+        found[name] = stored[0]
     return found
 
 

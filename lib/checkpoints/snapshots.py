@@ -163,8 +163,7 @@ def _inside(folder: Path) -> list[Path]:
     return [
         path
         for path in folder.iterdir()
-        if _step(path.name)
-        and path.name.startswith(("step", "checkpoint", "snapshot"))
+        if re.fullmatch(rf"(step|checkpoint|snapshot)[-_]?{NUMBER}", path.name)
         and any((path / name).is_file() for name in names)
     ]
 

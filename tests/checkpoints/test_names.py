@@ -109,16 +109,19 @@ def untied(model):
     return model
 
 
-@pytest.mark.parametrize("what", ["lm_head", "transformer.wte"])
+@pytest.mark.parametrize(
+    "what", [("lm_head",), ("transformer.wte",), ("lm_head", "transformer.wte")]
+)
 def test_a_head_that_was_tuned_apart_is_carried_apart_and_peft_loads_it(tmp_path, what):
     base = saved(made("gpt2"), tmp_path / "base")
     changed = untied(made("gpt2"))
-    moved(changed.get_submodule(what), 3)
+    for seed, name in enumerate(what):
+        moved(changed.get_submodule(name), seed)
     tuned = open_checkpoint(saved(changed, tmp_path / "tuned"))
     begun = open_checkpoint(base)
     model, ended = (open_model(one.folder, one.config) for one in (begun, tuned))
     rest = beside_linear_layers(model, ended)
-    assert (rest.modules, rest.left, rest.tied) == ([what], [], False)
+    assert (rest.modules, rest.left, rest.tied) == ([*what], [], False)
     put(model, rest.parameters)
     tokens = torch.arange(16)[None]
     wanted = changed(tokens).logits
