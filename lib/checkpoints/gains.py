@@ -1,6 +1,7 @@
 """What the updates of linear layers gain on a text, and what of it is lost where they are cut."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,10 @@ from torch import Tensor
 
 from lib.checkpoints.factors import moved
 from lib.checkpoints.folders import Checkpoint, aligned
-from lib.checkpoints.linear_modules import (
-    linear_modules,
-    matched_by_content,
-    stored_as_columns,
-)
+from lib.checkpoints.library import refusing
+from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import linear_places, open_base, open_tuned_model
-from lib.checkpoints.texts import Batch, counted, mean_loss, shares
+from lib.checkpoints.texts import Batch, counted, loss, mean_loss, shares
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
 
@@ -68,6 +66,12 @@ class LinearUpdates:
                 yield name, weight
 
         self.set(cut())
+
+    def leave(self, names: Collection[str]) -> None:
+        """Move these modules no more: they stay as they are."""
+        for held in ("parameters", "base", "tuned"):
+            of = getattr(self, held)
+            setattr(self, held, {name: one for name, one in of.items() if name not in names})
 
     def release(self) -> None:
         """Let go of the model and of all weights."""
@@ -145,7 +149,7 @@ class GainMeasure:
         peft does.
         """
         layers = linear_modules(model)
-        own_type = [_in_type_of(model, part) for part in parts]
+        own_type = [in_type_of(model, part) for part in parts]
         device = next(model.parameters()).device
 
         def lost(ranks: Mapping[str, int]) -> list[float]:
@@ -228,50 +232,92 @@ class Parts:
 
 
 def check_text(
-    base: Checkpoint, tuned: Checkpoint, batches: Sequence[Batch], measured: Sequence[Batch]
-) -> None:
-    """Raise `InputError` where a plan of this pair and text would: before any work.
+    base: Checkpoint,
+    tuned: Checkpoint,
+    batches: Sequence[Batch],
+    measured: Sequence[Batch],
+    without: Collection[str] = (),
+) -> tuple[list[str], int]:
+    """Raise `InputError` where a plan of this pair and text would, `without` some modules: before
+    any work.
 
     One batch goes through both models, in the types in which they run; the batches that are
-    measured tell whether there is a gain. Without batches only the names of modules are matched.
+    measured tell whether there is a gain. Gives the modules that are never called (`uncalled`),
+    which a plan has to do without too, and how many it then has. Without batches only the names of
+    modules are matched.
     """
     base = aligned(base, tuned)
     if not batches:
-        linear_places(tuned)
-        return
+        places = linear_places(tuned)
+        left = [n for n, (at, _) in places.items() if at in base.tensors and n not in without]
+        return [], len(left)
     shares(batches)
     _check_loss(open_base(base)[0], batches[0])
-    linear, _ = opened_updates(base, tuned)
+    linear, _ = opened_updates(base, tuned, without=without)
     _check_loss(linear.model, batches[0])
-    GainMeasure(linear, {}, measured)
+    dead = uncalled(linear, batches[0])
+    linear.leave(dead)
+    if linear.base:
+        GainMeasure(linear, {}, measured)
+    return dead, len(linear.base)
+
+
+def uncalled(linear: LinearUpdates, batch: Batch) -> list[str]:
+    """The linear modules whose weight a loss depends on and whose forward never runs.
+
+    What reads a weight past its module, as a fused kernel does, never sees what peft adds to the
+    module. One forward and one backward pass; a slope is dropped as soon as it is there.
+    """
+    layers = linear_modules(linear.model)
+    read: set[str] = set()
+    called: set[str] = set()
+
+    def note(name: str, parameter: Tensor) -> None:
+        read.add(name)
+        parameter.grad = None
+
+    def call(name: str, *_: Any) -> None:
+        called.add(name)
+
+    hooks = []
+    for name, weight in linear.parameters.items():
+        hooks.append(weight.register_post_accumulate_grad_hook(partial(note, name)))
+        hooks.append(layers[name].register_forward_pre_hook(partial(call, name)))
+    try:
+        with refusing(f"TEXT: wanted samples of which {type(linear.model).__name__} has a slope"):
+            found = loss(linear.model, in_type_of(linear.model, batch))
+            found.backward(inputs=list(linear.parameters.values()))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [name for name in linear.parameters if name in read - called]
 
 
 def opened_updates(
-    base: Checkpoint, tuned: Checkpoint, device: str = "cpu"
+    base: Checkpoint, tuned: Checkpoint, device: str = "cpu", without: Collection[str] = ()
 ) -> tuple[LinearUpdates, dict[str, tuple[str, bool]]]:
     """The model of a checkpoint in float32 with its updates, and where its modules are stored.
 
-    Each linear module has its tensor, and whether that is stored as in × out. Beside the model
-    nothing is held but what is mapped from the files.
+    Each linear module has its tensor, and whether that is stored as in × out; those that a plan is
+    `without` are left as tuned. Beside the model nothing is held but what is mapped from the files.
     """
     model = open_tuned_model(tuned)
-    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
-    places = {name: at for name, at in places.items() if at in base.tensors}  # no new layer
-    begun, ended = ({n: of.load(at) for n, at in places.items()} for of in (base, tuned))
-    live = linear_modules(model)
-    found = {name: (at, stored_as_columns(live[name])) for name, at in places.items()}
+    places = linear_places(tuned, model)
+    found = {name: at for name, at in places.items() if at[0] in base.tensors}  # no new layer
+    found = {name: at for name, at in found.items() if name not in without}
+    begun, ended = ({n: of.load(at) for n, (at, _) in found.items()} for of in (base, tuned))
     return LinearUpdates(model.float().to(device), begun, ended), found
 
 
 def _check_loss(model: torch.nn.Module, batch: Batch) -> None:
     """Raise `InputError` where the loss of a batch is no number."""
-    found = mean_loss(model, [_in_type_of(model, batch)])
+    found = mean_loss(model, [in_type_of(model, batch)])
     if not np.isfinite(found):
         name = type(model).__name__
         raise InputError(f"TEXT: wanted samples of which {name} has a finite loss, got {found}")
 
 
-def _in_type_of(model: torch.nn.Module, batch: Batch) -> Batch:
+def in_type_of(model: torch.nn.Module, batch: Batch) -> Batch:
     """A batch whose real numbers have the type of the model's."""
     dtype = next(model.parameters()).dtype
     return {name: of.to(dtype) if of.is_floating_point() else of for name, of in batch.items()}

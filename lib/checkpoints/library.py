@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -83,3 +84,31 @@ def unloaded(folder: Path, config: Mapping[str, Any]) -> torch.nn.Module:
         made = kind.config_class.from_pretrained(folder, **SAFE)
         with torch.device("meta"):
             return kind(made)
+
+
+def text_config(config: Mapping[str, Any]) -> Any:
+    """The settings of the part of a model that reads text, as the library has them.
+
+    They are those of the whole model where it has no such part, or where the library does not know
+    it.
+    """
+    kind = config.get("model_type")
+    with refusing(f"wanted a config of {kind} that transformers can read"):
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        if kind not in CONFIG_MAPPING:
+            return SimpleNamespace(**config)
+        return CONFIG_MAPPING[kind].from_dict(dict(config)).get_text_config()
+
+
+def is_causal(config: Mapping[str, Any]) -> bool:
+    """Whether the architecture predicts the next token: a language model, also one of images."""
+    from transformers.models.auto import modeling_auto
+
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    known = (
+        modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
+    return not config.get("is_encoder_decoder") and any(name in of.values() for of in known)

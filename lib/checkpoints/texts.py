@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lib.checkpoints.library import SAFE, has_code, refusing
+from lib.checkpoints.library import SAFE, has_code, is_causal, refusing, text_config
 from lib.checkpoints.samples import IGNORED, json_samples, masked, of_json_lines
 from lib.files.files import InputError
 
@@ -89,8 +89,9 @@ def read_batches(
     `pixel_values`, ...; `labels`, which a language model may lack), samples along the first axis.
     Raises `InputError` where there is too little, or a token that the vocabulary lacks.
     """
-    n_words = int(config.get("vocab_size", 0))
-    most = config.get("max_position_embeddings") or config.get("n_positions") or seq_len
+    read = text_config(config)
+    n_words = int(getattr(read, "vocab_size", 0) or 0)
+    most = getattr(read, "max_position_embeddings", None) or 0
     wanted = n_batches * batch_size
     is_masked = str(config.get("architectures")).endswith("ForMaskedLM']")
     try:
@@ -98,7 +99,7 @@ def read_batches(
         if text.suffix == ".safetensors":
             samples = load_file(text)
         else:
-            seq_len = min(seq_len, int(most))
+            seq_len = min(seq_len, int(most)) if most > 0 else seq_len
             if text.suffix == ".jsonl" or of_json_lines(text):
                 samples = lines(folder, config, text, seq_len, wanted)
             else:
@@ -163,12 +164,12 @@ def windows(
 def lines(
     folder: Path, config: Mapping[str, Any], file: Path, seq_len: int, n_wanted: int
 ) -> dict[str, Int[Tensor, "sample position"]]:
-    """The samples of JSON lines, which a causal model alone has."""
-    if not str(config.get("architectures")).endswith("ForCausalLM']"):
+    """The samples of JSON lines, which a causal model alone has, also one that reads images too."""
+    if not is_causal(config):
         got = f"got {config.get('architectures')}: give its own arguments as safetensors"
         raise InputError(f"{file}: wanted a causal model for JSON lines, {got}")
     tokenizer = open_tokenizer(folder)
-    n_words = int(config.get("vocab_size", 0))
+    n_words = int(getattr(text_config(config), "vocab_size", 0) or 0)
 
     def ids(words: str) -> list[int]:
         if tokenizer is None:

@@ -11,11 +11,14 @@ other losses are of the measured windows, which choose nothing; `above_uniform` 
 paired differences of `loss_on_base` there. All but the base's are measured in float32. Pruning
 removes a share of the weights of linear modules, or takes a share of the entries of their updates
 back, all ranked together. Experts that a model holds together, in three dimensions, are no linear
-modules: `loss_without_experts` is that with those of the base. Without TEXT (`-`) nothing is
-measured.
+modules: `loss_without_experts` is that with those of the base. The file `without` names modules
+that no plan has, such as those that peft refuses (`{module: why}` in JSON): they stay tuned, and
+`losses_left` are those with the base's in place of each kind of them. What the tuned model alone
+has is `alone` (a bias, a head that the base ties): `loss_without_alone` is that without it. Without
+TEXT (`-`) nothing is measured.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -35,9 +38,15 @@ from lib.checkpoints.folders import (
     open_checkpoint,
 )
 from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts, opened_updates
-from lib.checkpoints.linear_modules import beside_linear_layers, fused_experts
+from lib.checkpoints.linear_modules import beside_linear_layers, by_layers, fused_experts
 from lib.checkpoints.memory import check_plan_memory
-from lib.checkpoints.models import check_architecture, linear_places, open_base
+from lib.checkpoints.models import (
+    check_architecture,
+    linear_places,
+    open_base,
+    put,
+    tuned_alone,
+)
 from lib.checkpoints.plans import (
     Module,
     Ranks,
@@ -54,7 +63,7 @@ from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError, clear
 from lib.files.memory import available_memory
 from lib.files.params import Count, Fraction, Interval, read_params
-from lib.files.tables import read_table, write_table
+from lib.files.tables import read_json, read_table, write_table
 from lib.matrices.pruning import pruned_states
 from lib.training.devices import generator, use_device
 from lib.work.cells import Keep, kept
@@ -100,8 +109,10 @@ def main(
     factors: Path,
     plans: OutFolder,
     modules_to_save: str = "no",
+    without: str = "-",
 ) -> None:
     saved = whether("modules_to_save", modules_to_save)
+    left = [] if without == "-" else list(read_json(Path(without)))
     params = read_params(section, Plan)
     sizes = read_params(measure, Measure)
     use_device(params.device)
@@ -117,7 +128,7 @@ def main(
     for name, one in last.items():
         rows = table[(table["run"] == name) & (table["step"] == one.step)]
         folders = (base, one.checkpoint.folder, factors / name)
-        jobs.append((params, sizes, *folders, text, rows, name, saved))
+        jobs.append((params, sizes, *folders, text, rows, name, saved, left))
     n_fit = available_memory() // n_bytes if params.device == "cpu" else 1
     found = spread(
         planned,
@@ -152,14 +163,16 @@ def planned(
     rows: pd.DataFrame,
     name: str,
     saved: bool,
+    left: Collection[str] = (),
 ) -> Tables:
-    """The tables of one tuned checkpoint."""
+    """The tables of one tuned checkpoint, of whose modules some are left out."""
     begun = open_checkpoint(base)
     ended = open_tuned(tuned, begun)
     begun = aligned(begun, ended)
     if text == "-":
         places = linear_places(ended)
         inside = {name: one for name, one in places.items() if one[0] in begun.tensors}
+        inside = {name: one for name, one in inside.items() if name not in left}
         modules, table = described(ended, inside, rows)
         found = unmeasured(params, sizes, modules)
     else:
@@ -173,15 +186,15 @@ def planned(
             "sizes": asdict(sizes),
             "spectra": rows.to_json(),
             "modules_to_save": saved,
+            "without": sorted(left),
         }
         files = [*begun.files, *ended.files, Path(text), *sorted(factors.glob("*"))]
         with kept(planned, *files, given, device=params.device) as keep:
-            linear, places = opened_updates(begun, ended, params.device)
+            linear, places = opened_updates(begun, ended, params.device, left)
             modules, table = described(ended, places, rows)
             held = kept_factors(factors, modules, table)
-            found = measured(
-                params, sizes, begun, linear, held, modules, batches, keep, saved=saved
-            )
+            how = {"saved": saved, "left": left}
+            found = measured(params, sizes, begun, linear, held, modules, batches, keep, **how)
     found["modules"] = table.join(found["modules"])
     return {key: one.assign(run=name) for key, one in found.items()}
 
@@ -248,6 +261,7 @@ def measured(
     keep: Keep,
     *,
     saved: bool,
+    left: Collection[str],
 ) -> Tables:
     """The tables with what is measured on a text, of a tuned model with its updates, their factors,
     and what the rules know of its modules.
@@ -282,8 +296,19 @@ def measured(
     if experts := fused_experts(linear.model):
         lost_without = partial(without_experts, measure, base, experts)
         of_experts["loss_without_experts"] = keep("without the experts", lost_without)
+    of_alone = {}
+    if alone := tuned_alone(base, linear.model):
+        lost_alone = keep("without what the tuned alone has", partial(measure.without, alone))
+        of_alone = {"alone": [*by_layers(alone)], "loss_without_alone": lost_alone}
+        del alone
+    of_left = {}
+    if left:
+        kinds = by_layers(left)
+        lost_with = partial(losses_left, measure, base, list(kinds.values()))
+        of_left = {"left": [*kinds], "losses_left": keep("without what is left out", lost_with)}
     choosing = batches[n_measured:]
-    columns, alone = on_base(params, base, measure, choosing, plans, keep, saved=saved)
+    how = {"saved": saved, "left": left}
+    columns, alone = on_base(params, base, measure, choosing, plans, keep, **how)
     losses = {
         "loss_tuned": measure.tuned,
         "loss_without_linear": measure.none,
@@ -292,6 +317,8 @@ def measured(
         "drop": drop,
         "loss_base": alone,
         **of_experts,
+        **of_left,
+        **of_alone,
     }
     return {
         "plans": plans.join(columns),
@@ -306,6 +333,15 @@ def without_experts(measure: GainMeasure, base: Checkpoint, experts: Sequence[st
     """The loss with the base's experts, all else as tuned."""
     model, _ = open_base(base)
     return measure.without({name: model.get_parameter(name) for name in experts})
+
+
+def losses_left(
+    measure: GainMeasure, base: Checkpoint, kinds: Sequence[Sequence[str]]
+) -> list[float]:
+    """The losses with the base's weights of each kind of modules, all else as tuned."""
+    model, _ = open_base(base)
+    named = [[f"{module}.weight" for module in modules] for modules in kinds]
+    return [measure.without({n: model.get_parameter(n) for n in names}) for names in named]
 
 
 def typed(columns: Mapping[str, type], rows: Sequence[tuple]) -> pd.DataFrame:
@@ -354,6 +390,7 @@ def on_base(
     keep: Keep,
     *,
     saved: bool,
+    left: Collection[str],
 ) -> tuple[pd.DataFrame, float]:
     """The loss of the base with the adapter of each rule's plan, which rule is chosen, and the loss
     of the base alone.
@@ -364,15 +401,15 @@ def on_base(
         measure.linear.release()
     model, new = open_base(base)
     model = model.to(params.device)
-    rest = beside_linear_layers(model, measure.linear.model, new) if saved else None
+    rest = None
+    if saved:
+        rest = beside_linear_layers(model, measure.linear.model, new, without=left)
     measure.linear.release()
     parts = {"choosing": Parts(choosing), "measured": Parts(measure.batches)}
     lost = {name: measure.on(model, text.batches) for name, text in parts.items()}
     alone = parts["measured"].mean(keep("the base", partial(lost["measured"], {})))
     if rest:
-        with torch.no_grad():
-            for name, parameter in rest.parameters.items():
-                model.get_parameter(name).copy_(parameter)
+        put(model, rest.parameters)
     found = []
     for _, of_budget in plans[plans["shuffle"] == 0].groupby("budget", sort=False):
         losses: dict[str, dict[str, list[float]]] = {name: {} for name in parts}

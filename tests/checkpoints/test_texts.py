@@ -102,6 +102,26 @@ def test_a_table_or_one_text_for_two_is_refused_by_name(tmp_path, name, words, c
         read_batches(tmp_path, BYTES | config, tmp_path / name, 2, 1, 1)
 
 
+def test_a_model_with_a_part_that_reads_text_has_its_vocabulary_and_positions(text):
+    """Gemma 3 says neither of the whole model."""
+    part = {"model_type": "gemma3_text", "vocab_size": 256, "max_position_embeddings": 5}
+    config = {"model_type": "gemma3", "text_config": part}
+    [batch] = read_batches(text.parent, config, text, 10, 4, 1)
+    assert torch.equal(batch["input_ids"].flatten(), torch.arange(20))
+    part["vocab_size"] = 300
+    with pytest.raises(InputError, match=r"vocabulary of 256 bytes, got neither \(300"):
+        read_batches(text.parent, config, text, 10, 4, 1)
+
+
+@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "Gemma3ForConditionalGeneration"])
+def test_json_lines_are_for_every_model_of_the_next_token(tmp_path, kind):
+    """Not all are called so."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"prompt": "abc", "completion": "defgh"}\n')
+    [batch] = read_batches(tmp_path, BYTES | {"architectures": [kind]}, file, 8, 1, 1)
+    assert bytes(batch["input_ids"][0].tolist()) == b"abcdefgh"
+
+
 def test_a_text_that_begins_with_a_bracket_is_a_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"[Chapter one] It was night.")
     [batch] = read_batches(tmp_path, BYTES, tmp_path / "a.txt", 8, 1, 1)
