@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from sys import maxsize
@@ -41,8 +42,9 @@ from lib.checkpoints.library import unloaded
 from lib.checkpoints.linear_modules import linear_modules
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
+from lib.checkpoints.samples import few_labels, labels_of_samples
 from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
-from lib.checkpoints.texts import read_batches
+from lib.checkpoints.texts import Batch, read_batches
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
 from lib.files.memory import check_disk
@@ -59,6 +61,7 @@ ROOT = Path(__file__).parents[1]
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
 PAIR = "pair.json"  # in OUT: the pair that it is of
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
+MEASURED = ("loss_on_base", "above_uniform", "noise", "share_noise", "accuracy", "accuracy_noise")
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 
 
@@ -141,16 +144,26 @@ def checked(
         try:
             ended = snapshots[-1].checkpoint.config.get("architectures")
             config = begun.config | {"architectures": ended}
-            batches = read_batches(base, config, Path(text), *sizes)
+            n_labels = wanted.n_labels_a_batch
+            batches = read_batches(base, config, Path(text), *sizes, n_labels=n_labels)
         except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
     if plannable:
         measured = batches[wanted.n_batches :][: wanted.n_measured_batches]
+        warn_of_few(measured)
         last = {one.run: one.checkpoint for one in snapshots}
         for checkpoint in last.values():
             check_text(begun, checkpoint, batches, measured)
     return begun, snapshots[-1].checkpoint.kind, plannable
+
+
+def warn_of_few(measured: Sequence[Batch]) -> None:
+    """Say where a text has too few labels to measure by."""
+    n_labels = sum(int(labels_of_samples(batch).sum()) for batch in measured)
+    said = few_labels(n_labels, sum(len(next(iter(batch.values()))) for batch in measured))
+    if measured and said:
+        print(f"TEXT: {said}", file=sys.stderr)
 
 
 def check_name(name: str) -> str:
@@ -294,7 +307,7 @@ def page(
     with styled():
         last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
         figures = [drawn("Spectra of the largest updates", last)]
-        parts = ("plans", "losses", "least", "adapters", "best", "worse")
+        parts = ("plans", "losses", "least", "adapters", "best", "worse", "few")
         values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in TABLES}
@@ -339,8 +352,8 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
     """What the page says of plans: a row per budget and rule, losses, least budgets, adapters.
 
-    For each run, `best` is the adapter with which the base has the lowest loss on the windows that
-    choose, and `worse` how many raise its loss.
+    For each run, `best` is the adapter with which the base has the lowest loss on the samples that
+    choose, `worse` how many raise its loss, and `few` what is to be said of few labels.
     """
     plans = tables["plans"]
     plain = plans[plans["shuffle"] == 0]
@@ -348,7 +361,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     rows = [
         {
             **row[["run", "budget", "rule", "parameters", "loss", "share_lost"]],
-            **{name: row.get(name, np.nan) for name in ("loss_on_base", "above_uniform", "noise")},
+            **{name: row.get(name, np.nan) for name in MEASURED},
             "chosen": bool(row.get("chosen", row["rule"] == "uniform")),
             "null": tuple(null.loc[(row["run"], row["budget"])])
             if row["rule"] == "attributed" and (row["run"], row["budget"]) in null.index
@@ -358,9 +371,13 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     ]
     budgets = tables["budgets"]
     losses = tables["losses"].to_dict("records")
+    few = {}
     best = {}
     worse = {}
     for loss in losses:
+        if "n_labels_measured" in loss:
+            counts = (loss["n_labels_measured"], loss["n_samples_measured"])
+            few[loss["run"]] = few_labels(*map(int, counts))
         own = [one for one in adapters if one["run"] == loss["run"] and one["loss"] is not None]
         if own:
             best[loss["run"]] = min(own, key=lambda one: one["choosing_loss"])
@@ -372,6 +389,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         "adapters": adapters,
         "best": best,
         "worse": worse,
+        "few": few,
     }
 
 
