@@ -284,16 +284,16 @@ def measured(
     parts = Parts(measure.batches)
     whole = keep("tuned", partial(judged, linear.model, partial(losses_of, linear.model, parts)))
 
-    def each(ranks: Ranks) -> list[float]:
-        return keep(f"{ranks}", partial(measure.of, ranks))
+    noise: dict[tuple[int, ...], float] = {}
 
     def lost(ranks: Ranks) -> float:
-        return mean_of(each(ranks), measure.batches)
+        losses = keep(f"{ranks}", partial(measure.of, ranks))
+        noise[tuple(ranks[name] for name in modules)] = measure.share_noise(losses)
+        return mean_of(losses, measure.batches)
 
     plans = plan_table(params, sizes.budgets, modules, earned, lost)
     plans.insert(5, "share_lost", measure.share_lost(plans["loss"]))
-    of_plan = (dict(zip(modules, map(int, ranks), strict=True)) for ranks in plans["ranks"])
-    plans.insert(6, "share_noise", [measure.share_noise(each(ranks)) for ranks in of_plan])
+    plans.insert(6, "share_noise", [noise[tuple(ranks)] for ranks in plans["ranks"]])
     drop = linear.drop(others)
     tried = []
     for rule in rules(earned):
