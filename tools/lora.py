@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from sys import maxsize
@@ -25,7 +26,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from lib.checkpoints.adapters import LISTED, task_type, whether
+from lib.checkpoints.adapters import LISTED, whether
 from lib.checkpoints.factors import factors_disk
 from lib.checkpoints.figures import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
 from lib.checkpoints.folders import (
@@ -39,9 +40,11 @@ from lib.checkpoints.folders import (
 from lib.checkpoints.gains import check_text
 from lib.checkpoints.library import unloaded
 from lib.checkpoints.linear_modules import by_layers, linear_modules, shared_linear_modules
+from lib.checkpoints.loading import task_type
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.peft_models import not_adapted, read_back
+from lib.checkpoints.samples import few_labels, labels_of_samples
 from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import Batch, read_batches
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
@@ -61,6 +64,7 @@ SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "met
 PAIR = "pair.json"  # in OUT: the pair that it is of
 REFUSED = "left_out.json"  # in OUT: the modules that no plan has, and why
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
+MEASURED = ("loss_on_base", "above_uniform", "noise", "share_noise", "accuracy", "accuracy_noise")
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
 UNCALLED = (
@@ -151,6 +155,7 @@ def checked(
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
     if plannable:
         measured = batches[wanted.n_batches :][: wanted.n_measured_batches]
+        warn_of_few(measured)
         last = {one.run: one.checkpoint for one in snapshots}
         n_left = []
         for checkpoint in last.values():
@@ -170,7 +175,7 @@ def adaptable(tuned: Checkpoint) -> tuple[dict[str, str], int]:
     model = made()
     names = list(linear_modules(model))
     refused = dict.fromkeys(shared_linear_modules(model), SHARED)
-    without = not_adapted(made, names, task_type(tuned.config))
+    without = not_adapted(made, names, task_type(tuned.config, tuned.tensors, ()))
     return refused | without, len(names) - len(without)
 
 
@@ -191,7 +196,8 @@ def batches_of(base: Checkpoint, tuned: Checkpoint, text: str, device: str = "cp
     n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
     config = base.config | {"architectures": tuned.config.get("architectures")}
     sizes = (wanted.seq_len, wanted.batch_size, n_batches)
-    return read_batches(base.folder, config, Path(text), *sizes, device)
+    n_labels = wanted.n_labels_a_batch
+    return read_batches(base.folder, config, Path(text), *sizes, device, n_labels=n_labels)
 
 
 def read_all_back(base: Checkpoint, tuned: Path, text: str, adapters: Path) -> None:
@@ -216,6 +222,14 @@ def read_all_back(base: Checkpoint, tuned: Path, text: str, adapters: Path) -> N
             said = f"{card.read_text()}\nDo not use it: {'; '.join(one['wrong'])}.\n"
             write_files(folder, {card.name: said.encode()})
     write_json(listed, adapters / LISTED)
+
+
+def warn_of_few(measured: Sequence[Batch]) -> None:
+    """Say where a text has too few labels to measure by."""
+    n_labels = sum(int(labels_of_samples(batch).sum()) for batch in measured)
+    said = few_labels(n_labels, sum(len(next(iter(batch.values()))) for batch in measured))
+    if measured and said:
+        print(f"TEXT: {said}", file=sys.stderr)
 
 
 def check_name(name: str) -> str:
@@ -359,7 +373,7 @@ def page(
     with styled():
         last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
         figures = [drawn("Spectra of the largest updates", last)]
-        parts = ("plans", "losses", "least", "adapters", "best", "worse")
+        parts = ("plans", "losses", "least", "adapters", "best", "worse", "few")
         values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in TABLES}
@@ -405,8 +419,8 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     """What the page says of plans: a row per budget and rule, losses, least budgets, adapters.
 
     The loss of an adapter that was written is peft's. For each run, `best` is the adapter, with
-    which nothing is wrong, whose base has the lowest loss on the windows that choose; `worse` is
-    how many raise its loss.
+    which nothing is wrong, whose base has the lowest loss on the samples that choose; `worse` is
+    how many raise its loss, and `few` is what is to be said of few labels.
     """
     plans = tables["plans"]
     plain = plans[plans["shuffle"] == 0]
@@ -415,7 +429,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     rows = [
         {
             **row[["run", "budget", "rule", "parameters", "loss", "share_lost"]],
-            **{name: row.get(name, np.nan) for name in ("loss_on_base", "above_uniform", "noise")},
+            **{name: row.get(name, np.nan) for name in MEASURED},
             "chosen": bool(row.get("chosen", row["rule"] == "uniform")),
             **(read.get((row["run"], row["budget"]), {}) if row.get("chosen") else {}),
             "null": tuple(null.loc[(row["run"], row["budget"])])
@@ -426,9 +440,13 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     ]
     budgets = tables["budgets"]
     losses = tables["losses"].to_dict("records")
+    few = {}
     best = {}
     worse = {}
     for loss in losses:
+        if "n_labels_measured" in loss:
+            counts = (loss["n_labels_measured"], loss["n_samples_measured"])
+            few[loss["run"]] = few_labels(*map(int, counts))
         own = [one for one in adapters if one["run"] == loss["run"]]
         own = [one for one in own if one["loss"] is not None and not one.get("wrong")]
         if own:
@@ -441,6 +459,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         "adapters": adapters,
         "best": best,
         "worse": worse,
+        "few": few,
     }
 
 

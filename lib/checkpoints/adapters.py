@@ -35,11 +35,6 @@ def whether(name: str, answer: str, words: tuple[str, str] = ("yes", "no")) -> b
     return answer == words[0]
 
 
-def task_type(config: Mapping[str, Any]) -> str | None:
-    """What peft is told of the model of a config: whether it is causal."""
-    return "CAUSAL_LM" if str(config.get("architectures")).endswith("ForCausalLM']") else None
-
-
 def lora_config(
     ranks: Mapping[str, int], *, fan_in_fan_out: bool, scale: int = 1
 ) -> dict[str, Any]:

@@ -14,7 +14,15 @@ from lib.checkpoints.folders import Checkpoint, aligned
 from lib.checkpoints.library import refusing
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import linear_places, open_base, open_tuned_model
-from lib.checkpoints.texts import Batch, counted, loss, mean_loss, shares
+from lib.checkpoints.texts import (
+    Batch,
+    batch_losses,
+    counted,
+    loss,
+    mean_loss,
+    mean_of,
+    shares,
+)
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
 
@@ -121,9 +129,11 @@ class GainMeasure:
         self.factors = factors
         self.batches = batches
         linear.set(linear.tuned.items())
-        self.tuned = linear.mean_loss(batches)
+        self.each_tuned = batch_losses(linear.model, batches)
+        self.tuned = mean_of(self.each_tuned, batches)
         linear.set(linear.base.items())
-        self.none = linear.mean_loss(batches)
+        self.each_none = batch_losses(linear.model, batches)
+        self.none = mean_of(self.each_none, batches)
         if not self.gain > 0:
             got = f"got {self.none:.4g} without their updates and {self.tuned:.4g} with them"
             wanted = "wanted a text on which the tuned linear layers lower the loss"
@@ -134,10 +144,10 @@ class GainMeasure:
         """By how much the linear updates lower the loss."""
         return self.none - self.tuned
 
-    def of(self, ranks: Mapping[str, int]) -> float:
-        """The loss with every update cut to its rank."""
+    def of(self, ranks: Mapping[str, int]) -> list[float]:
+        """The loss of each batch with every update cut to its rank."""
         self.linear.set_ranks(ranks, self.factors)
-        return self.linear.mean_loss(self.batches)
+        return batch_losses(self.linear.model, self.batches)
 
     def on(
         self, model: torch.nn.Module, parts: Sequence[Batch]
@@ -183,6 +193,32 @@ class GainMeasure:
         """0 with the whole update of the linear layers, 1 with none."""
         return (loss - self.tuned) / self.gain
 
+    def share_noise(self, losses: Sequence[float]) -> float:
+        """The noise of the share that is lost, of the losses of the batches."""
+        weights = np.array(shares(self.batches)) / len(self.batches)
+        lost, gain = (np.subtract(one, self.each_tuned) for one in (losses, self.each_none))
+        return share_and_noise(weights, lost, gain)[1]
+
+
+def share_and_noise(
+    weights: Float[np.ndarray, " part"],
+    some: Float[np.ndarray, " part"],
+    whole: Float[np.ndarray, " part"],
+) -> tuple[float, float]:
+    r"""The share $s = \sum w_i a_i / \sum w_i b_i$ of weighted means over parts, and its noise.
+
+    The noise is two standard errors of this ratio, to first order: $2 \sqrt{\frac{n}{n-1} \sum
+    w_i^2 (a_i - s b_i)^2} / |\sum w_i b_i|$; infinity where there is one part. Both are no number
+    where the whole is zero.
+    """
+    total = float(weights @ whole)
+    if not total:
+        return np.nan, np.nan
+    share = float(weights @ some) / total
+    n = len(weights)
+    spread = float(np.sqrt((weights**2) @ (some - share * whole) ** 2)) / abs(total)
+    return share, 2 * spread * (n / (n - 1)) ** 0.5 if n > 1 else np.inf
+
 
 class Parts:
     """A text in parts of some samples: what its loss is, and how certainly it is less than another.
@@ -215,6 +251,14 @@ class Parts:
         spread = float(np.sqrt((self.weights**2) @ (pairs - mean) ** 2))
         return mean, 2 * spread * (n / (n - 1)) ** 0.5 if n > 1 else np.inf
 
+    def kept(
+        self, losses: Sequence[float], alone: Sequence[float], whole: Sequence[float]
+    ) -> tuple[float, float]:
+        """The share of the fall of the loss from `alone` to `whole` that is there with some losses,
+        and its noise.
+        """
+        return share_and_noise(self.weights, np.subtract(alone, losses), np.subtract(alone, whole))
+
     def best(self, losses: Mapping[str, Sequence[float]]) -> str:
         """The rule with the lowest loss of those that are below `uniform` by more than the noise.
 
@@ -229,6 +273,28 @@ class Parts:
                 mean = self.mean(found)
                 means[rule] = mean if np.isfinite(mean) else np.inf
         return min(means, key=means.__getitem__)
+
+
+def losses_with_whole(
+    model: torch.nn.Module,
+    base: Mapping[str, Weight],
+    tuned: Mapping[str, Weight],
+    parts: Sequence[Batch],
+) -> list[float]:
+    """The losses of a model, such as the base, with every linear update whole, none of it cut.
+
+    An update is added as an adapter's is, to a layer's output in float32; one is made at a time.
+    """
+    layers = linear_modules(model)
+    hooks = []
+    for name in base:
+        adding = _adding_whole(base[name], tuned[name], stored_as_columns(layers[name]))
+        hooks.append(layers[name].register_forward_hook(adding))
+    try:
+        return [mean_loss(model, [in_type_of(model, part)]) for part in parts]
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def check_text(
@@ -331,5 +397,15 @@ def _adding(update: Triplets, by_columns: bool) -> Callable[..., Tensor]:
 
     def add(_: torch.nn.Module, given: tuple[Tensor, ...], made: Tensor) -> Tensor:
         return (made + given[0].float() @ first @ second).to(made.dtype)
+
+    return add
+
+
+def _adding_whole(base: Weight, tuned: Weight, by_columns: bool) -> Callable[..., Tensor]:
+    """A hook that adds x (W - W_0) to what a layer makes of x, in float32."""
+
+    def add(_: torch.nn.Module, given: tuple[Tensor, ...], made: Tensor) -> Tensor:
+        update = tuned.to(made.device).float() - base.to(made.device).float()
+        return (made + given[0].float() @ (update if by_columns else update.mT)).to(made.dtype)
 
     return add

@@ -13,7 +13,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lib.checkpoints.library import SAFE, has_code, is_causal, refusing, text_config
-from lib.checkpoints.samples import IGNORED, json_samples, masked, of_json_lines
+from lib.checkpoints.samples import (
+    IGNORED,
+    enough_samples,
+    json_samples,
+    masked,
+    of_json_lines,
+)
 from lib.files.files import InputError
 
 Batch = dict[str, Tensor]
@@ -46,12 +52,32 @@ def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
 
 def mean_loss(model: torch.nn.Module, batches: Sequence[Batch]) -> float:
     """The mean of the loss over all that counts in the batches."""
+    return mean_of(batch_losses(model, batches), batches)
+
+
+def batch_losses(model: torch.nn.Module, batches: Sequence[Batch]) -> list[float]:
+    """The loss of each batch."""
     with torch.no_grad():
-        losses = (
-            share * float(loss(model, batch))
-            for share, batch in zip(shares(batches), batches, strict=True)
-        )
-        return sum(losses) / len(batches)
+        return [float(loss(model, batch)) for batch in batches]
+
+
+def mean_of(losses: Sequence[float], batches: Sequence[Batch]) -> float:
+    """The mean of the losses of batches over all that counts in them."""
+    weighted = (share * one for share, one in zip(shares(batches), losses, strict=True))
+    return sum(weighted) / len(batches)
+
+
+def pieces(batches: Sequence[Batch], size: int) -> list[Batch]:
+    """Batches of at most `size` samples, each with a label that counts; smaller ones as they are.
+
+    Of a piece alone the slopes are held in memory.
+    """
+    found = []
+    for batch in batches:
+        n = len(next(iter(batch.values())))
+        parts = [{k: of[i : i + size] for k, of in batch.items()} for i in range(0, n, size)]
+        found += [batch] if n <= size else [part for part in parts if counted(part)]
+    return found
 
 
 def shares(batches: Sequence[Batch]) -> list[float]:
@@ -80,8 +106,12 @@ def read_batches(
     batch_size: int,
     n_batches: int,
     device: str = "cpu",
+    n_labels: int = 0,
 ) -> list[Batch]:
     """The first batches of a text: windows of tokens that do not overlap, or samples of a file.
+
+    A batch has `batch_size` samples, or as many more as it takes for `n_labels` labels, as far as
+    the text has them: a classifier has one label a sample.
 
     Windows have `seq_len` tokens, or as many positions as the model was made for; for a masked
     language model some are masked. A file of JSON lines holds conversations or completions
@@ -93,6 +123,7 @@ def read_batches(
     n_words = int(getattr(read, "vocab_size", 0) or 0)
     most = getattr(read, "max_position_embeddings", None) or 0
     wanted = n_batches * batch_size
+    kind = ""
     is_masked = str(config.get("architectures")).endswith("ForMaskedLM']")
     try:
         check_plain(text, config)
@@ -101,8 +132,9 @@ def read_batches(
         else:
             seq_len = min(seq_len, int(most)) if most > 0 else seq_len
             if text.suffix == ".jsonl" or of_json_lines(text):
-                samples = lines(folder, config, text, seq_len, wanted)
+                samples = lines(folder, config, text, seq_len, wanted, n_labels * n_batches)
             else:
+                kind = f", windows of {seq_len} tokens"
                 tokens = first_tokens(folder, text, n_words, wanted * seq_len)
                 samples = {"input_ids": windows(folder, tokens, seq_len, special=is_masked)}
         if is_masked and "input_ids" in samples and "labels" not in samples:
@@ -113,8 +145,10 @@ def read_batches(
         raise InputError(f"{text}: wanted a text, got: {error}") from error
     n = min(map(len, samples.values()), default=0)
     if n < wanted:
-        sizes = f"{n_batches} batches of {batch_size}, windows of {seq_len} tokens"
+        sizes = f"{n_batches} batches of {batch_size}{kind}"
         raise InputError(f"{text}: wanted {wanted} samples ({sizes}), got {n}")
+    batch_size = enough_samples(samples, batch_size, n_batches, n_labels)
+    wanted = n_batches * batch_size
     ids = samples.get("input_ids")
     if ids is not None and not 0 <= int(ids[:wanted].min()) <= int(ids[:wanted].max()) < n_words:
         got = f"{int(ids.min())}..{int(ids.max())}"
@@ -162,7 +196,12 @@ def windows(
 
 
 def lines(
-    folder: Path, config: Mapping[str, Any], file: Path, seq_len: int, n_wanted: int
+    folder: Path,
+    config: Mapping[str, Any],
+    file: Path,
+    seq_len: int,
+    n_wanted: int,
+    n_labels: int = 0,
 ) -> dict[str, Int[Tensor, "sample position"]]:
     """The samples of JSON lines, which a causal model alone has, also one that reads images too."""
     if not is_causal(config):
@@ -176,7 +215,7 @@ def lines(
             return token_ids(folder, words.encode(), n_words).tolist() if words else []
         return tokenizer(words, add_special_tokens=False)["input_ids"]
 
-    return json_samples(file, ids, tokenizer, seq_len, n_wanted)
+    return json_samples(file, ids, tokenizer, seq_len, n_wanted, n_labels)
 
 
 def first_tokens(folder: Path, file: Path, vocab_size: int, n_wanted: int) -> Int[Tensor, " token"]:

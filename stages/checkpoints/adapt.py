@@ -23,7 +23,6 @@ from lib.checkpoints.adapters import (
     FILES,
     LISTED,
     lora_config,
-    task_type,
     whether,
     write_adapter,
 )
@@ -37,6 +36,7 @@ from lib.checkpoints.folders import (
     open_checkpoint,
 )
 from lib.checkpoints.linear_modules import Rest, beside_linear_layers, by_layers
+from lib.checkpoints.loading import opened_by, task_type
 from lib.checkpoints.models import open_base, open_tuned_model
 from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.update_spectra import Triplets, leading_triplets
@@ -48,6 +48,7 @@ from lib.work.command import OutFolder, run
 SEED = 0  # of randomised ranges
 PLANS = ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
 MODULES = ["run", "module", "tensor", "rows", "cols", "by_columns"]
+MEASURED = ("kept", "kept_noise", "accuracy", "accuracy_noise")  # of an adapter on the base
 Factors = dict[str, Tensor]  # A (rank × in) and B (out × rank)
 
 
@@ -162,6 +163,8 @@ def write_adapters(
     alone = fit.losses.get("alone")  # no list where another run has some
     alone = [] if alone is None or isinstance(alone, float) else list(alone)
     alone_share = share_of_gain(fit.losses, fit.losses.get("loss_without_alone", np.nan))
+    task = task_type(fit.checkpoint.config, fit.checkpoint.tensors, rest.modules if rest else ())
+    opened = opened_by(base.config, fit.checkpoint.config, named)
     by_columns = bool(fit.modules["by_columns"].any())
     of = fit.checkpoint.kind
     listed = []
@@ -187,8 +190,9 @@ def write_adapters(
                 alone=alone,
                 alone_share=alone_share,
                 refused=said,
+                opened=opened,
             ),
-            task_type=task_type(fit.checkpoint.config),
+            task_type=task,
             saved=rest.parameters if rest else None,
             equal=equal,
         )
@@ -202,9 +206,11 @@ def write_adapters(
                 "rule": row["rule"],
                 "loss": row.get("loss_on_base"),
                 "choosing_loss": row.get("choosing_loss"),
+                **{name: row[name] for name in MEASURED if name in row},
                 "parameters": n + (rest.n_parameters if rest else 0),
                 "mixed": not equal and len(set(targets.values())) > 1,
                 "base": named,
+                "opened_by": opened,
                 "lacking": rest.modules if rest and not whole else [],
                 "left": left,
                 "experts": experts,
@@ -304,6 +310,7 @@ def card(
     whole: bool,
     of: str,
     share: float | None,
+    opened: str,
     alone: Sequence[str] = (),
     alone_share: float | None = None,
     refused: Sequence[Mapping[str, Any]] = (),
@@ -315,12 +322,15 @@ def card(
     )
     if not np.isnan(row["loss"]):
         said = (
-            f"On windows that chose nothing, {base} with this adapter has a loss of "
+            f"On samples that chose nothing, {base} with this adapter has a loss of "
             f"{row['loss_on_base']:.4g}; less that of one uniform rank of its size, it is "
             f"{row['above_uniform']:+.2g}, with a noise of {row['noise']:.1g}. "
+            f"It keeps {row['kept']:.1%} (± {row['kept_noise']:.1%}) of the whole gain. "
             f"Cutting the linear layers so loses {row['share_lost']:.1%} of what their updates "
             "gained, all else as tuned."
         )
+        if "accuracy" in row:
+            said += f" Its accuracy is {row['accuracy']:.1%} (± {row['accuracy_noise']:.1%})."
     experts = any(map(is_expert, left))
     carries = f" It carries no {'expert, ' if experts else ''}embedding, head, norm or bias."
     missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
@@ -348,6 +358,7 @@ def card(
         f"Rule: {row['rule']}; {row['parameters']} parameters, those of a uniform rank "
         f"{row['budget']}{f', padded to rank {padded}' if padded else ''}. "
         f"{said}{carries}{missing}\n\n"
+        f"With `base_model = {opened}`, a class of transformers, "
         "`PeftModel.from_pretrained(base_model, folder)` adds it; `plan.json` goes into "
         "`LoraConfig(**...)`.\n"
     )

@@ -78,7 +78,8 @@ def test_every_plan_has_its_size_and_the_loss_of_base_and_adapter_beside_uniform
     assert "<thead><tr><th>loss of base + adapter</th><th>above uniform</th>" in done
     for row in plain_plans():
         assert f"{row['parameters']:,}</td>" in done
-        assert f"{100 * row['share_lost']:.1f} %" in done
+        share, noise = (100 * row[name] for name in ("share_lost", "share_noise"))
+        assert f'lost">{share:.1f} % ± {noise:.1f} %</td>' in done
         loss = f"{row['loss_on_base']:.4g}"
         loss = f"<strong>{loss}</strong>" if row["chosen"] else loss
         said = f"{row['above_uniform']:+.2g} ± {row['noise']:.1g}"
@@ -96,7 +97,9 @@ def test_the_first_sentence_says_which_adapter_keeps_how_much_at_what_size(done)
     kept = (losses["loss_base"] - best["loss_on_base"]) / whole
     [first, *_] = re.findall(r'<p class="lead">(.*)</p>', done)
     assert first.startswith(f"<strong>Take <code>adapters/rank-{best['budget']}</code></strong>:")
-    assert f"keeps {100 * kept:.1f} % of what the full fine-tune gained on my.txt" in first
+    assert best["kept"] == pytest.approx(kept)
+    share = f"{100 * kept:.1f} % ± {100 * best['kept_noise']:.1f} %"
+    assert f"keeps {share} of what the full fine-tune gained on my.txt" in first
     assert f"at {best['parameters']:,} parameters by the rule {best['rule']}" in first
     assert "left behind" in first
     assert "<code>transformer.wte.weight</code>" in first
@@ -104,7 +107,8 @@ def test_the_first_sentence_says_which_adapter_keeps_how_much_at_what_size(done)
 
 def test_an_adapter_that_leaves_nothing_behind_is_said_to(done):
     page = page_of(LOSSES)
-    assert "Take <code>adapters/rank-1</code></strong>: the base with it keeps 50.0 %" in page
+    taken = "Take <code>adapters/rank-1</code></strong>: the base with it keeps 50.0 % ± "
+    assert taken in page
     assert "at 4,321 parameters by the rule uniform; nothing that was tuned stays behind." in page
     assert "has a loss of 1.25, alone 2, the full fine-tune 0.5." in page
 
