@@ -63,9 +63,7 @@ REFUSED = "left_out.json"  # in OUT: the modules that no plan has, and why
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
-UNCALLED = (
-    "the weight is read and the forward never runs, so that only what is merged has an effect"
-)
+UNCALLED = "the weight is read and the forward never runs: only what is merged has an effect"
 
 
 def main(
