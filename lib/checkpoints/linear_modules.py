@@ -177,7 +177,7 @@ class Rest(NamedTuple):
     """
 
     modules: list[str]  # saved whole
-    parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
+    parameters: dict[str, Tensor]  # and buffers, of these modules, and the biases of linear layers
     biases: bool  # whether a bias of a linear layer is among them
     tied: bool  # whether peft must tie a saved head and embedding
     left: list[str]  # parameters that cannot be carried so
@@ -234,13 +234,13 @@ def beside_linear_layers(
     live: Any = tuned
     names = {module: name for name, module in tuned.named_modules()}
     head = live.get_output_embeddings()
-    embedding = live.get_input_embeddings()
-    if head is not None and head.weight is embedding.weight and names[embedding] in modules:
+    embedding = _embedding(tuned) if head is not None else None
+    if embedding is not None and head.weight is embedding.weight and names[embedding] in modules:
         modules.add(names[head])
     parameters = {name: after[name] for name in biases}
     for module in sorted(modules):
-        own = tuned.get_submodule(module).named_parameters()
-        parameters |= {f"{module}.{name}": parameter for name, parameter in own}
+        own = tuned.get_submodule(module).state_dict()  # peft wants the buffers of it too
+        parameters |= {f"{module}.{name}": tensor for name, tensor in own.items()}
     # peft knows tied modules by these names alone
     told = any(name.split(".")[-1] in ("embed_tokens", "lm_head") for name in modules)
     return Rest(
@@ -250,6 +250,15 @@ def beside_linear_layers(
         tied=told and bool(live.config.get_text_config().tie_word_embeddings),
         left=[name for name in rest if not fits(name)],
     )
+
+
+def _embedding(model: torch.nn.Module) -> Any:
+    """The input embedding of a model; None where the library says that it has none."""
+    live: Any = model
+    try:
+        return live.get_input_embeddings()
+    except NotImplementedError:
+        return None
 
 
 def _digest(weight: Float[Tensor, "row col"]) -> str:
