@@ -177,7 +177,8 @@ class Rest(NamedTuple):
     """
 
     modules: list[str]  # saved whole
-    parameters: dict[str, Tensor]  # and buffers, of these modules, and the biases of linear layers
+    parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
+    buffers: dict[str, Tensor]  # of these modules, which peft wants too
     biases: bool  # whether a bias of a linear layer is among them
     tied: bool  # whether peft must tie a saved head and embedding
     left: list[str]  # parameters that cannot be carried so
@@ -239,17 +240,28 @@ def beside_linear_layers(
         modules.add(names[head])
     parameters = {name: after[name] for name in biases}
     for module in sorted(modules):
-        own = tuned.get_submodule(module).state_dict()  # peft wants the buffers of it too
-        parameters |= {f"{module}.{name}": tensor for name, tensor in own.items()}
+        own = tuned.get_submodule(module).named_parameters()
+        parameters |= {f"{module}.{name}": parameter for name, parameter in own}
     # peft knows tied modules by these names alone
     told = any(name.split(".")[-1] in ("embed_tokens", "lm_head") for name in modules)
     return Rest(
         modules=sorted(modules),
         parameters={name: one.detach().clone() for name, one in parameters.items()},
+        buffers=_buffers(tuned, modules),
         biases=bool(biases),
         tied=told and bool(live.config.get_text_config().tie_word_embeddings),
         left=[name for name in rest if not fits(name)],
     )
+
+
+def _buffers(model: torch.nn.Module, modules: Iterable[str]) -> dict[str, Tensor]:
+    """The buffers of modules that are stored with them, by name."""
+    found = {}
+    for module in modules:
+        part = model.get_submodule(module)
+        own = part.state_dict().keys() - dict(part.named_parameters(remove_duplicate=False))
+        found |= {f"{module}.{name}": part.state_dict()[name].clone() for name in sorted(own)}
+    return found
 
 
 def _embedding(model: torch.nn.Module) -> Any:

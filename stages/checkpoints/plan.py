@@ -396,9 +396,11 @@ def on_base(
     lost = {name: measure.on(model, text.batches) for name, text in parts.items()}
     alone = parts["measured"].mean(keep("the base", partial(lost["measured"], {})))
     if rest:
-        live = model.state_dict()  # of buffers too
-        for name, tensor in rest.parameters.items():
-            live[name].copy_(tensor)
+        with torch.no_grad():
+            for name, parameter in rest.parameters.items():
+                model.get_parameter(name).copy_(parameter)
+        for name, buffer in rest.buffers.items():
+            model.get_buffer(name).copy_(buffer)
     found = []
     for _, of_budget in plans[plans["shuffle"] == 0].groupby("budget", sort=False):
         losses: dict[str, dict[str, list[float]]] = {name: {} for name in parts}

@@ -99,8 +99,10 @@ def test_what_is_in_no_plan_is_carried_whole_and_a_module_with_its_buffers():
     tuned.norm.running_mean += 2
     rest = beside_linear_layers(base, tuned, without=["out"])
     assert rest.modules == ["norm", "out"]
-    assert {name for name in rest.parameters if "norm" in name} == {
-        f"norm.{name}" for name in tuned.norm.state_dict()
+    assert set(rest.parameters) == {"norm.weight", "norm.bias", "out.weight"}
+    assert {*rest.parameters, *rest.buffers} == {
+        "out.weight",
+        *(f"norm.{name}" for name in tuned.norm.state_dict()),
     }
-    assert torch.equal(rest.parameters["norm.running_mean"], tuned.norm.running_mean)
+    assert torch.equal(rest.buffers["norm.running_mean"], tuned.norm.running_mean)
     assert beside_linear_layers(base, tuned, whole=False).modules == []
