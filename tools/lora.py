@@ -6,8 +6,10 @@ there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an ada
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
 NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
 the folder of an adapter as its last argument and prints one number. The params are those of
-`checkpoints.own`. In OUT stand `spectra.parquet`, `snapshots.parquet`, `factors/`, `plans/`,
-`adapters/`, `page.html`, and `pair.json`, by which an OUT of another pair is refused.
+`checkpoints.own`. What peft does not adapt as it is, and what is never called, is in no plan; the
+loss of an adapter is that with which peft loads it. In OUT stand `spectra.parquet`,
+`snapshots.parquet`, `factors/`, `plans/`, `left_out.json`, `adapters/`, `page.html`, and
+`pair.json`, by which an OUT of another pair is refused.
 """
 
 import shlex
@@ -67,9 +69,7 @@ MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OU
 MEASURED = ("loss_on_base", "above_uniform", "noise", "share_noise", "accuracy", "accuracy_noise")
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
-UNCALLED = (
-    "the weight is read and the forward never runs, so that only what is merged has an effect"
-)
+UNCALLED = "the weight is read and the forward never runs: only what is merged has an effect"
 
 
 def main(
@@ -87,7 +87,7 @@ def main(
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
     found = checked(base, tuned, out, text, saved=saved, equal=equal)
-    begun, kind, plannable, refused = found
+    begun, kind, refused, plannable = found
     (out / "page.html").unlink(missing_ok=True)  # it would be of other adapters until it is made
     write_json(pair(base, tuned), out / PAIR)
     write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
@@ -112,9 +112,9 @@ def main(
 
 def checked(
     base: Path, tuned: Path, out: Path, text: str, *, saved: bool, equal: bool = False
-) -> tuple[Checkpoint, str, bool, dict[str, str]]:
-    """The base, what the tuned one is in words, whether there can be a plan for the model, and the
-    modules that no plan has, with the reason.
+) -> tuple[Checkpoint, str, dict[str, str], bool]:
+    """The base, what the tuned one is in words, the modules that no plan has, with the reason, and
+    whether there can be a plan for the model.
 
     All that is wrong with the input is said here, and what the work takes of memory and disk.
     """
@@ -163,7 +163,7 @@ def checked(
             refused |= dict.fromkeys(dead, UNCALLED)
             n_left.append(n)
         plannable = said_whether_any(tuned, refused, min(n_left))
-    return begun, snapshots[-1].checkpoint.kind, plannable, refused
+    return begun, snapshots[-1].checkpoint.kind, refused, plannable
 
 
 def adaptable(tuned: Checkpoint) -> tuple[dict[str, str], int]:

@@ -334,6 +334,8 @@ def uncalled(linear: LinearUpdates, batch: Batch) -> list[str]:
     What reads a weight past its module, as a fused kernel does, never sees what peft adds to the
     module. One forward and one backward pass; a slope is dropped as soon as it is there.
     """
+    if not linear.parameters:
+        return []
     layers = linear_modules(linear.model)
     read: set[str] = set()
     called: set[str] = set()

@@ -103,6 +103,7 @@ class Rest(NamedTuple):
 
     modules: list[str]  # saved whole
     parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
+    buffers: dict[str, Tensor]  # of these modules, which peft wants too
     biases: bool  # whether a bias of a linear layer is among them
     tied: bool  # whether peft must tie a saved head and embedding
     left: list[str]  # parameters that cannot be carried so
@@ -162,8 +163,8 @@ def beside_linear_layers(
     live: Any = tuned
     names = {module: name for name, module in tuned.named_modules()}
     head = live.get_output_embeddings()
-    embedding = live.get_input_embeddings()
-    one = head is not None and head.weight is embedding.weight
+    embedding = _embedding(tuned) if head is not None else None
+    one = embedding is not None and head.weight is embedding.weight
     if one and names[embedding] in modules:
         modules.add(names[head])
     parameters = {name: after[name] for name in biases}
@@ -175,6 +176,7 @@ def beside_linear_layers(
     return Rest(
         modules=sorted(modules),
         parameters={name: one.detach().clone() for name, one in parameters.items()},
+        buffers=_buffers(tuned, modules),
         biases=bool(biases),
         tied=told and one,
         left=[name for name in of_linear if not has_room(name)]
@@ -189,3 +191,22 @@ def _fits(after: Tensor, before: Tensor | None) -> bool:
 def _equal(after: Tensor, before: Tensor) -> bool:
     """Whether a parameter is that of the base, in whose type an adapter is loaded."""
     return after.shape == before.shape and after.to(before).equal(before)
+
+
+def _buffers(model: torch.nn.Module, modules: Iterable[str]) -> dict[str, Tensor]:
+    """The buffers of modules that are stored with them, by name."""
+    found = {}
+    for module in modules:
+        part = model.get_submodule(module)
+        own = part.state_dict().keys() - dict(part.named_parameters(remove_duplicate=False))
+        found |= {f"{module}.{name}": part.state_dict()[name].clone() for name in sorted(own)}
+    return found
+
+
+def _embedding(model: torch.nn.Module) -> Any:
+    """The input embedding of a model; None where the library says that it has none."""
+    live: Any = model
+    try:
+        return live.get_input_embeddings()
+    except NotImplementedError:
+        return None

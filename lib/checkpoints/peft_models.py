@@ -20,10 +20,10 @@ from lib.checkpoints.gains import Parts, in_type_of
 from lib.checkpoints.library import quiet, refusing, unloaded
 from lib.checkpoints.linear_modules import stored_as_columns
 from lib.checkpoints.models import open_base
+from lib.checkpoints.stored import WEIGHTS
 from lib.checkpoints.texts import Batch, mean_loss
 from lib.files.files import InputError
 
-HELD = "adapter_model.safetensors"
 LORA = "lora_"  # in the name of a factor
 ROUNDED = 1e-2  # of itself: how far a value may be that was rounded to the type of the base
 AGREE = 1e-4  # of itself: how far apart two losses of one model in float32 may be
@@ -47,8 +47,10 @@ def not_adapted(
     found: dict[str, str] = {}
     for group in alike.values():
         found |= _tried(make(), group, task_type)
+    if not found:
+        return whole
     rest = [name for name in names if name not in found]
-    return found | (_tried(make(), rest, task_type) if found and rest else whole)
+    return found | (_tried(make(), rest, task_type) if rest else {})
 
 
 def _tried(model: torch.nn.Module, names: Collection[str], task_type: str | None) -> dict[str, str]:
@@ -133,7 +135,7 @@ def loaded(model: torch.nn.Module, folder: Path) -> tuple[Any, list[str]]:
         for one in caught
         if any(word in str(one.message) for word in ("missing", "unexpected", "mismatch"))
     ]
-    stored = load_file(folder / HELD)
+    stored = load_file(folder / WEIGHTS)
     if unread := sorted(name for name in stored if name not in held):
         wrong.append(f"peft takes none of {_some(unread)}")
     if lacking := sorted(name for name in held if LORA in name and name not in stored):

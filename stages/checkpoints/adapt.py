@@ -193,7 +193,7 @@ def write_adapters(
                 opened=opened,
             ),
             task_type=task,
-            saved=rest.parameters if rest else None,
+            saved=rest.parameters | rest.buffers if rest else None,
             equal=equal,
         )
         costs = {m: sum(factors[m]["A"].shape[1:] + factors[m]["B"].shape[:1]) for m in targets}

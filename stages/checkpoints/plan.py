@@ -455,6 +455,8 @@ def on_base(
     alone = keep("the base", partial(judged, model, partial(lost["measured"], {})))
     if rest:
         put(model, rest.parameters)
+        for name, buffer in rest.buffers.items():
+            model.get_buffer(name).copy_(buffer)
     found = []
     for _, of_budget in plans[plans["shuffle"] == 0].groupby("budget", sort=False):
         made: dict[str, dict[str, Judged]] = {name: {} for name in parts}
