@@ -4,6 +4,8 @@
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
+Products of heads are measured where there is a TEXT, or with HEADS=yes. With LEADING=yes spectra
+are the leading singular values alone that adapters need, which is quicker by far.
 NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
 the folder of an adapter as its last argument and prints one number. The params are those of
 `checkpoints.own`. In OUT stand `spectra.parquet`, `snapshots.parquet`, `factors/`, `plans/`,
@@ -71,11 +73,14 @@ def main(
     ranks: str = "mixed",
     name: str = "",
     eval: str = "",  # noqa: A002 (the variable that a user gives)
+    heads: str = "",
+    leading: str = "no",
 ) -> None:
     program = eval_program(eval)
     named = check_name(name)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
+    how_much = spectra_options(heads, leading, text)
     begun, kind, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
     (out / "page.html").unlink(missing_ok=True)  # it would be of other adapters until it is made
     write_json(pair(base, tuned), out / PAIR)
@@ -83,7 +88,7 @@ def main(
     spectra = out / "spectra.parquet"
     factors = out / "factors"
     keeping = (f"--factors={factors}", f"--kept={most_kept(text)}") if plannable else ()
-    call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping)
+    call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping, *how_much)
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
         call("plan", *SECTIONS, base, tuned, text, spectra, factors, out / "plans", option)
@@ -242,6 +247,17 @@ def room(
     spectra = 8 * len(snapshots) * sum(map(min, shapes))
     spectra += n_runs * factors_disk(shapes, leading, most_kept(text) or maxsize)
     return 2 * spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
+
+
+def spectra_options(heads: str, leading: str, text: str) -> tuple[str, ...]:
+    """How much the spectra hold: products of heads, where there is a TEXT or HEADS asks for them;
+    with LEADING, of every matrix the values alone that the largest uniform rank needs.
+    """
+    asked = whether("HEADS", heads or ("no" if text == "-" else "yes"))
+    options = [f"--heads={'yes' if asked else 'no'}"]
+    if whether("LEADING", leading):
+        options.append(f"--leading={max(read_params('checkpoints.own', Measure).budgets)}")
+    return tuple(options)
 
 
 def most_kept(text: str) -> int:
