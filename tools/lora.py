@@ -12,11 +12,14 @@ the folder of an adapter as its last argument and prints one number. The params 
 `adapters/`, `page.html`, and `pair.json`, by which an OUT of another pair is refused.
 """
 
+import inspect
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from sys import maxsize
 from tempfile import TemporaryFile
@@ -285,11 +288,22 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def call(stage: str, *arguments: object) -> None:
-    """Run a stage of the family, with its own bar; its error is this program's."""
-    command = [sys.executable, "-m", f"stages.checkpoints.{stage}", *map(str, arguments)]
-    done = subprocess.run(command, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+    """Run a stage of the family in this process, where the libraries are loaded; with its own bar.
+
+    An argument such as `--kept=16` is an option of it, and has the type that its `main` says.
+    """
+    main = import_module(f"stages.checkpoints.{stage}").main
+    parameters = inspect.signature(main, eval_str=True).parameters
+    given = []
+    options = {}
+    for one in arguments:
+        option = re.fullmatch(r"--([a-z-]+)=(.*)", one, re.DOTALL) if isinstance(one, str) else None
+        if option:
+            name = option[1].replace("-", "_")
+            options[name] = parameters[name].annotation(option[2])
+        else:
+            given.append(one)
+    main(*given, **options)
 
 
 def page(
