@@ -9,16 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.files.files import InputError
+
 Method = Literal["full", "gram", "randomised", "factors"]
 LARGEST_DIRECT = 256  # the shorter side up to which a matrix itself is decomposed, not its Gram
 LARGEST_FULL = 4096  # up to which all singular values are computed
 OVERSAMPLE = 16  # columns of a block of a Krylov space, besides those that are wanted
-MOST_BLOCKS = 8  # of such a space, where not all singular values are known
+TRIED = (2, 3, 5, 8)  # blocks of such a space, where not all singular values are known
 EXCESS = 1e-4  # of the best squared error: how much more a cut may leave
 BLOCK = 1 << 20  # entries that are in float64 at a time in a product
 CHUNK = 1 << 16  # and where each is touched once
 PANEL = 256  # columns of a Gram matrix that are multiplied together: only its upper part is
 SAFE = (2.0**-24, 2.0**24)  # between these lie entries of which float32 holds A.T A B
+FINITE = "wanted an update whose entries, and their squares, are finite"
 SMALL = 2.0**-40  # of the largest spacing: what adds nothing to the edge
 FLOOR = torch.finfo(torch.float32).eps  # of sigma_1: below it a value can be of the arithmetic
 
@@ -216,11 +219,13 @@ def leading_decomposition(
     in float64, and an upper bound of the best one. With the residuals $r_i = G v_i - \theta_i v_i$
     and $c$ the first Ritz value beyond a block, it is above the best one by about $\sum \|r_i\|^2 /
     (\theta_i - c)$ at most. Blocks are added until that is within `EXCESS`, or what float32
-    rounds; where `MOST_BLOCKS` do not do, a matrix up to `LARGEST_FULL` is decomposed by its Gram
-    matrix.
+    rounds; where the most of `TRIED` do not do, a matrix up to `LARGEST_FULL` is decomposed by its
+    Gram matrix.
     """
     tall = _tall(A.float())
     largest = float(tall.abs().amax())
+    if not math.isfinite(largest):
+        raise InputError(f"{FINITE}, got {largest}")
     if largest and not SAFE[0] < largest < SAFE[1]:
         scale = 2.0 ** math.frexp(largest)[1]
         return _scaled(leading_decomposition(A.float() / scale, rank, generator), scale)
@@ -250,7 +255,8 @@ def leading_decomposition(
 def _krylov_spaces(
     tall: Float[Tensor, "long short"], width: int, generator: torch.Generator
 ) -> Iterator[tuple[Float[Tensor, "short known"], Float[Tensor, "long known"]]]:
-    """Orthonormal columns of a growing Krylov space, and A times these: from two blocks on.
+    """Orthonormal columns of a growing Krylov space, and A times these, at each number of blocks
+    that is tried, and where the space is whole.
 
     They are computed in float32 and given in float64.
     """
@@ -258,11 +264,11 @@ def _krylov_spaces(
     block = tall.mT @ torch.randn(m, width, generator=generator)
     V = tall[:0].mT
     images = tall[:, :0]
-    for n_blocks in range(1, MOST_BLOCKS + 1):
+    for n_blocks in range(1, max(TRIED) + 1):
         new = _new_directions(V, block[:, : n - V.shape[1]])
         V = torch.cat([V, new], 1)
         images = torch.cat([images, tall @ new], 1)
-        if n_blocks > 1:
+        if n_blocks in TRIED or V.shape[1] == n:
             yield V.double(), images.double()
         if V.shape[1] == n:
             return
@@ -318,6 +324,8 @@ def decomposed(
         whole = decomposed(A, _whole(n), rank, generator, max(kept, 1))
         return whole._replace(sigma=whole.sigma[:rank], triplets=whole.triplets.first(kept))
     total = squared_norm(A)
+    if not math.isfinite(total):
+        raise InputError(f"{FINITE}, got a sum of squares of {total}")
     if method == "gram" and kept:
         return Decomposition(*gram_decomposition(A, kept, generator), total, exact)
     if kept:

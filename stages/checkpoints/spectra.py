@@ -250,7 +250,10 @@ def matrix_row(
         edge = rounding_edge(W_0, W)
     update = update_of(W, W_0)
     source = generator(SEED, name)
-    found = decomposed(update, method, params.rank, source, kept)
+    try:
+        found = decomposed(update, method, params.rank, source, kept)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
     sigma = found.sigma.numpy()
     total = found.squared_norm
     if method in ("gram", "randomised") and len(sigma):

@@ -20,6 +20,7 @@ from lib.checkpoints.update_spectra import (
     squared_norm,
     update_of,
 )
+from lib.files.files import InputError
 from stages.checkpoints.spectra import Spectra, matrix_row
 
 RANK = 12
@@ -176,6 +177,14 @@ def test_a_matrix_of_huge_or_tiny_entries_is_decomposed_as_any(small_limit):
         found = leading_decomposition(A * scale, 8, gen())
         torch.testing.assert_close(found.sigma, sigma * scale, rtol=1e-6, atol=0)
         assert found.squared_norm == pytest.approx(squared_norm(A) * scale**2)
+
+
+@pytest.mark.parametrize("method", ["full", "gram", "randomised"])
+def test_an_update_beyond_the_range_of_its_type_is_refused(small_limit, method):
+    W = torch.ones(300, 280, dtype=torch.float64 if method == "full" else torch.bfloat16)
+    W *= 1e200 if method == "full" else 3e38
+    with pytest.raises(InputError, match="module: wanted an update whose entries"):
+        matrix_row(Spectra(method, 8, (0,)), "module", -W, W)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
