@@ -237,6 +237,6 @@ def test_the_edge_by_bits_is_that_of_every_weights_exponent(dtype, size, monkeyp
     for found, wanted in zip(rounding_variances(W), by_numpy(W), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
     other = W.flip(0).bfloat16()
-    rows, cols = (sum(pair) for pair in zip(by_numpy(W), by_numpy(other), strict=True))
+    rows, cols = (a + b for a, b in zip(by_numpy(W), by_numpy(other), strict=True))
     wanted = math.sqrt(rows.max()) + math.sqrt(cols.max())
     assert rounding_edge(W, other) == pytest.approx(wanted, rel=1e-6)
