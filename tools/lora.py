@@ -4,6 +4,8 @@
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
+Products of heads are measured where there is a TEXT, or with HEADS=yes. With LEADING=yes spectra
+are the leading singular values alone that adapters need, which is quicker by far.
 NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
 the folder of an adapter as its last argument and prints one number. The params are those of
 `checkpoints.own`. What peft does not adapt as it is, and what is never called, is in no plan; the
@@ -12,12 +14,15 @@ loss of an adapter is that with which peft loads it. In OUT stand `spectra.parqu
 `pair.json`, by which an OUT of another pair is refused.
 """
 
+import inspect
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from sys import maxsize
 from tempfile import TemporaryFile
@@ -81,11 +86,14 @@ def main(
     ranks: str = "mixed",
     name: str = "",
     eval: str = "",  # noqa: A002 (the variable that a user gives)
+    heads: str = "",
+    leading: str = "no",
 ) -> None:
     program = eval_program(eval)
     named = check_name(name)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
+    how_much = spectra_options(heads, leading, text)
     found = checked(base, tuned, out, text, saved=saved, equal=equal)
     begun, kind, refused, plannable = found
     (out / "page.html").unlink(missing_ok=True)  # it would be of other adapters until it is made
@@ -94,7 +102,7 @@ def main(
     spectra = out / "spectra.parquet"
     factors = out / "factors"
     keeping = (f"--factors={factors}", f"--kept={most_kept(text)}") if plannable else ()
-    call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping)
+    call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping, *how_much)
     if plannable:
         write_json(refused, out / REFUSED)
         options = (f"--modules-to-save={modules_to_save}", f"--without={out / REFUSED}")
@@ -323,6 +331,17 @@ def room(
     return 2 * spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
 
 
+def spectra_options(heads: str, leading: str, text: str) -> tuple[str, ...]:
+    """How much the spectra hold: products of heads, where there is a TEXT or HEADS asks for them;
+    with LEADING, of every matrix the values alone that the largest uniform rank needs.
+    """
+    asked = whether("HEADS", heads or ("no" if text == "-" else "yes"))
+    options = [f"--heads={'yes' if asked else 'no'}"]
+    if whether("LEADING", leading):
+        options.append(f"--leading={max(read_params('checkpoints.own', Measure).budgets)}")
+    return tuple(options)
+
+
 def most_kept(text: str) -> int:
     """How many triplets of a matrix the spectra keep: what a uniform rank may ask, or all (0)."""
     return max(read_params("checkpoints.own", Measure).budgets) if text == "-" else 0
@@ -348,11 +367,22 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def call(stage: str, *arguments: object) -> None:
-    """Run a stage of the family, with its own bar; its error is this program's."""
-    command = [sys.executable, "-m", f"stages.checkpoints.{stage}", *map(str, arguments)]
-    done = subprocess.run(command, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+    """Run a stage of the family in this process, where the libraries are loaded; with its own bar.
+
+    An argument such as `--kept=16` is an option of it, and has the type that its `main` says.
+    """
+    main = import_module(f"stages.checkpoints.{stage}").main
+    parameters = inspect.signature(main, eval_str=True).parameters
+    given = []
+    options = {}
+    for one in arguments:
+        option = re.fullmatch(r"--([a-z-]+)=(.*)", one, re.DOTALL) if isinstance(one, str) else None
+        if option:
+            name = option[1].replace("-", "_")
+            options[name] = parameters[name].annotation(option[2])
+        else:
+            given.append(one)
+    main(*given, **options)
 
 
 def page(
