@@ -25,7 +25,6 @@ from tests.checkpoints.checkpoints_made import (
     taught,
     windows,
 )
-from tests.pipeline.project import ROOT
 from tests.tools.lora_made import run, working_in
 from tools import lora
 
