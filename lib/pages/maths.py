@@ -4,7 +4,9 @@ import re
 
 from markupsafe import Markup, escape
 
-SYMBOL = re.compile(r"(?<!\w)(d?[α-ωΑ-Ω]|[^\W\d_])_([A-Za-z]{1,2}|\d|\{[\w+−-]+\})(ᵀ|²|\*)?(?!\w)")
+SYMBOL = re.compile(
+    r"(?:(?<!\w)|(?<=ᵀ))(d?[α-ωΑ-Ω]|[^\W\d_])_([A-Za-z]{1,2}|\d|\{[\w+−-]+\})(ᵀ|²|\*)?(?!\w)"
+)
 RAISED = {"ᵀ": "<mo>⊤</mo>", "²": "<mn>2</mn>", "*": "<mo>*</mo>"}
 TAG = re.compile(r"(<[^>]*>)")
 AS_TYPED = ("code", "math", "pre", "script", "style", "svg", "title")

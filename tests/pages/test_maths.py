@@ -14,6 +14,7 @@ Q = "<math><msubsup><mi>W</mi><mi>Q</mi><mo>⊤</mo></msubsup></math>"
         ("W_K W_Qᵀ's", f"{K} {Q}&#39;s"),
         ("of <W_K>, (W_K)", f"of &lt;{K}&gt;, ({K})"),
         ("dβ_2²", "<math><msubsup><mi>dβ</mi><mn>2</mn><mn>2</mn></msubsup></math>"),
+        ("uᵀW_K", f"uᵀ{K}"),
         ("T_{k+1}", "<math><msub><mi>T</mi><mi>k+1</mi></msub></math>"),
         (
             "init_scale, x_long, low_rank_sparse, a_b_c",
