@@ -92,7 +92,7 @@ def text_config(config: Mapping[str, Any]) -> Any:
     They are those of the whole model where it has no such part, or where the library does not know
     it.
     """
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     with refusing(f"wanted a config of {kind} that transformers can read"):
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

@@ -65,7 +65,7 @@ def test_of_a_classifier_more_is_read_where_there_is_more(tmp_path):
 def test_of_short_completions_more_lines_are_read(tmp_path):
     lines = [json.dumps({"prompt": "ab", "completion": "c"})] * 9
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
-    config = {"vocab_size": 256, "architectures": ["GPT2ForCausalLM"]}
+    config = {"vocab_size": 256, "architectures": ["GPT2LMHeadModel"]}
     read = (tmp_path, config, tmp_path / "t.jsonl", 8, 1, 2)
     assert [len(batch["labels"]) for batch in read_batches(*read)] == [1, 1]
     assert [len(batch["labels"]) for batch in read_batches(*read, n_labels=3)] == [3, 3]
