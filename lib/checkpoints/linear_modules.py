@@ -162,9 +162,9 @@ def beside_linear_layers(
     modules = {m for m in owned if not any(m.startswith(f"{other}.") for other in owned)}
     live: Any = tuned
     names = {module: name for name, module in tuned.named_modules()}
-    head: Any = live.get_output_embeddings()
-    embedding = _embedding(tuned) if head is not None else None
-    one = embedding is not None and head.weight is embedding.weight
+    head = live.get_output_embeddings()
+    embedding = _embedding(tuned)
+    one = head is not None and embedding is not None and head.weight is embedding.weight
     if one and names[embedding] in modules:
         modules.add(names[head])
     parameters = {name: after[name] for name in biases}
