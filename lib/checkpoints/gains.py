@@ -17,6 +17,7 @@ from lib.checkpoints.models import linear_places, open_base, open_tuned_model
 from lib.checkpoints.texts import (
     Batch,
     batch_losses,
+    check_next_token,
     counted,
     loss,
     mean_loss,
@@ -321,6 +322,7 @@ def check_text(
     _check_loss(open_base(base)[0], batches[0])
     linear, _ = opened_updates(base, tuned, without=without)
     _check_loss(linear.model, batches[0])
+    check_next_token(linear.model, tuned.config, batches)
     dead = uncalled(linear, batches[0])
     linear.leave(dead)
     if linear.base:

@@ -1,6 +1,7 @@
 """Texts in batches of tokens, and a model's own loss on them."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +12,9 @@ from jaxtyping import Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from lib.checkpoints.library import SAFE, has_code, is_causal, refusing, text_config
+from lib.checkpoints.library import SAFE, has_code, is_causal, is_masked, refusing, text_config
 from lib.checkpoints.samples import (
     IGNORED,
     enough_samples,
@@ -33,21 +35,64 @@ TOKENIZERS = (
     "sentencepiece.bpe.model",
 )
 TABLES = (".csv", ".tsv", ".parquet", ".json", ".arrow", ".xlsx")
+WITHIN = 0.005  # of a loss, by which it is told from another
 LEAST_PART = 1 << 20  # bytes of a text that are read at once
 BYTES_A_TOKEN = 16  # more than a token of a text has, so that one part is nearly always enough
 
 
 def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     """The model's own loss of a batch: a mean over tokens, or over samples, in nats."""
+    return loss_and_output(model, batch)[0]
+
+
+def loss_and_output(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+    """The model's own loss of a batch, and all that it gives with it.
+
+    What a model in evaluation mode keeps from one pass to the next is made anew, by a change of its
+    mode: Levit keeps biases, with the graph of the pass that made them.
+    """
     wanted = f"TEXT: wanted samples of which {type(model).__name__} has a loss, got {sorted(batch)}"
     with refusing(wanted):
+        if not model.training:
+            model.train()
+            model.eval()
         given = dict(batch)
         if "labels" not in given:
             given["labels"] = given["input_ids"]
-        found = model(**given).loss
-    if found is None:
+        output = model(**given)
+    if output.loss is None:
         raise InputError(f"{wanted}: it has other labels, give them as safetensors")
-    return found
+    return output.loss, output
+
+
+def check_next_token(
+    model: torch.nn.Module, config: Mapping[str, Any], batches: Sequence[Batch]
+) -> None:
+    """Raise `InputError` where a causal model's loss is that of each token itself: of copying.
+
+    Of one sample whose labels are its own tokens, the model's loss is compared with the cross
+    entropies of its logits. Other labels are the user's to choose.
+    """
+    if not is_causal(config) or "input_ids" not in batches[0]:
+        return
+    [batch, *_] = pieces(batches[:1], 1)
+    ids = batch["input_ids"]
+    labels = batch.get("labels", ids)
+    if labels.shape != ids.shape or not ((labels == ids) | (labels == IGNORED)).all():
+        return
+    with torch.no_grad():
+        found, output = loss_and_output(model, batch)
+    logits = getattr(output, "logits", None)
+    if logits is None or logits.shape[:-1] != ids.shape:
+        return
+    logits = logits.float()
+    same = float(cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED))
+    following = (logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    after = float(cross_entropy(*following, ignore_index=IGNORED))
+    if math.isclose(found, same, rel_tol=WITHIN) and not math.isclose(found, after, rel_tol=WITHIN):
+        got = f"got {type(model).__name__}, whose loss {same:.4g} is of the same token"
+        wanted = "wanted a model that has the loss of the next token"
+        raise InputError(f"TEXT: {wanted}, {got} (of the next one: {after:.4g})")
 
 
 def mean_loss(model: torch.nn.Module, batches: Sequence[Batch]) -> float:
@@ -124,7 +169,7 @@ def read_batches(
     most = getattr(read, "max_position_embeddings", None) or 0
     wanted = n_batches * batch_size
     kind = ""
-    is_masked = str(config.get("architectures")).endswith("ForMaskedLM']")
+    has_masks = is_masked(config)
     try:
         check_plain(text, config)
         if text.suffix == ".safetensors":
@@ -136,8 +181,8 @@ def read_batches(
             else:
                 kind = f", windows of {seq_len} tokens"
                 tokens = first_tokens(folder, text, n_words, wanted * seq_len)
-                samples = {"input_ids": windows(folder, tokens, seq_len, special=is_masked)}
-        if is_masked and "input_ids" in samples and "labels" not in samples:
+                samples = {"input_ids": windows(folder, tokens, seq_len, special=has_masks)}
+        if has_masks and "input_ids" in samples and "labels" not in samples:
             samples = masked(samples, folder, open_tokenizer(folder))
     except SafetensorError as error:
         raise InputError(f"{text}: wanted a safetensors file, got: {error}") from error

@@ -1,14 +1,18 @@
 """Texts and files as batches of samples."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 
 from lib.checkpoints import texts
+from lib.checkpoints.library import is_causal, is_masked
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
+from tests.checkpoints.transformers_made import made, moved
 
 BYTES = {"vocab_size": 256}
 
@@ -135,3 +139,77 @@ def test_a_model_that_gives_no_loss_for_these_labels_says_so():
 
     with pytest.raises(InputError, match=r"samples of which Silent has a loss.*other labels"):
         texts.loss(Silent(), {"input_ids": torch.zeros(1, 2).long()})
+
+
+def test_a_config_with_an_infinite_number_is_read(text, tmp_path):
+    """The library writes it as an object (mamba 2, bamba, falcon_h1)."""
+    sizes = {"num_heads": 4, "head_dim": 4, "hidden_size": 8, "expand": 2}
+    transformers.Mamba2Config(vocab_size=256, **sizes).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["time_step_limit"] == [0.0, {"__float__": "Infinity"}]
+    [batch] = read_batches(text.parent, config, text, 10, 4, 1)
+    assert batch["input_ids"].shape == (4, 10)
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"architectures": ["BertForMaskedLM"]}, (True, False)),
+        ({"architectures": ["ViltForMaskedLM"]}, (True, False)),
+        ({"architectures": ["BertLMHeadModel"]}, (False, True)),
+        ({"architectures": ["XLMWithLMHeadModel"]}, (True, False)),
+        ({"architectures": ["XLMWithLMHeadModel"], "causal": True}, (False, True)),
+        ({"architectures": ["FlaubertWithLMHeadModel"]}, (True, False)),
+        (
+            {"architectures": ["BartForConditionalGeneration"], "is_encoder_decoder": True},
+            2 * (False,),
+        ),
+    ],
+)
+def test_the_library_says_what_a_class_predicts(config, found):
+    assert (is_masked(config), is_causal(config)) == found
+
+
+def test_a_causal_class_whose_loss_is_of_the_same_token_is_refused():
+    """The labels of a user, which may be moved by one, are the user's to choose."""
+    sizes = {"vocab_size": 256, "d_model": 32, "n_layer": 1, "n_head": 4, "d_inner": 48}
+    torch.manual_seed(0)
+    model = moved(transformers.XLNetLMHeadModel(transformers.XLNetConfig(**sizes)).eval(), 1, 0.2)
+    config = {"architectures": ["XLNetLMHeadModel"]}
+    ids = torch.arange(24).reshape(2, 12)
+    counts = torch.arange(12) > 5
+    for batch in (
+        {"input_ids": ids},
+        {"input_ids": ids, "labels": torch.where(counts, ids, -100)},
+    ):
+        with pytest.raises(InputError, match=r"the loss of the next token, got XLNetLMHeadModel"):
+            texts.check_next_token(model, config, [batch])
+        texts.check_next_token(made("llama"), {"architectures": ["LlamaForCausalLM"]}, [batch])
+    texts.check_next_token(model, config, [{"input_ids": ids, "labels": ids.roll(-1, 1)}])
+
+
+def test_a_model_that_keeps_a_graph_in_evaluation_mode_goes_backward_twice():
+    """Levit keeps attention biases until its mode changes."""
+
+    class Keeping(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.ones(3))
+            self.kept = None
+
+        def train(self, mode=True):
+            self.kept = None if mode else self.kept
+            return super().train(mode)
+
+        def forward(self, labels):
+            self.kept = self.bias.square() if self.kept is None else self.kept
+            return SimpleNamespace(loss=self.kept.sum())
+
+    model = Keeping()
+    model.eval()
+    for _ in range(2):
+        texts.loss(model, {"labels": torch.zeros(1)}).backward()
+    with torch.no_grad():
+        model.bias.fill_(2.0)
+    assert texts.batch_losses(model, [{"labels": torch.zeros(1)}]) == [12.0]
+    assert not model.training
