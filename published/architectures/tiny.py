@@ -66,7 +66,7 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"(.*_)?(sliding_window|attention_window|local_attention|window_length)(_size)?", 16),
     (r"image_size|img_size|input_size|crop_size", 32),
     (r"(.*_)?patch_size|patch_stride", 8),
-    (r"window_size", 4),
+    (r"window_size", 2),
     (r"num_frames", 2),
     (r"tubelet_size", 1),
 )
@@ -82,7 +82,9 @@ FILLED = (  # keys that have no value until somebody gives one
     (r"attn_layer_indices", [1]),
     (r"default_language", "en_XX"),
 )
-KEPT = re.compile(r"chunk_size_feed_forward|.*(kernel|stride|dropout|prob|eps|factor|groups?_size)")
+KEPT = re.compile(
+    r"num_feat_extract_layers|chunk_size_feed_forward|.*(kernel|stride|dropout|prob|eps|factor|groups?_size)"
+)
 FIXED = {
     "attention_types": [[["global", "local"], 1]],
     "axial_pos_embds_dim": [8, 24],
@@ -102,6 +104,7 @@ def variants() -> Iterator[dict[str, Any]]:
     yield {"attention_hidden_size": 64, "attention_head_dim": 16}
     yield {"hidden_size_per_layer_input": 0, "attention": True}
     yield {"head_dim": 16}
+    yield {"image_size": 64}
     yield {"head_dim": None}
     yield {"num_hidden_layers": 4, "n_layer": 4, "n_layers": 4, "num_layers": 4}
     yield {"n_heads": 2, "mamba_n_heads": 8, "mamba_num_heads": 8, "num_heads": 8}
