@@ -1,9 +1,9 @@
-# Two commands do everything: `make repro` and `make test`. Each sets up .venv first. `make help` lists the others, by
-# the line above each. `make TORCH=cpu repro`, the first time, takes torch's build for a CPU.
+# `make report` shows what git has. Two commands do everything else: `make repro` and `make test`. Each sets up .venv first.
+# `make help` lists the others, by the line above each. `make TORCH=cpu repro`, the first time, takes torch's build for a CPU.
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-slow test-all torture bench compare sweep lora deps readme unseen publish gpu clean-scratch docs help
+.PHONY: repro report pages test test-slow test-all torture bench compare sweep lora deps readme unseen publish gpu clean-scratch docs help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override TORCH := $(value TORCH)
@@ -22,6 +22,8 @@ override MODULES_TO_SAVE := $(value MODULES_TO_SAVE)
 override RANKS := $(value RANKS)
 override NAME := $(value NAME)
 override EVAL := $(value EVAL)
+override HEADS := $(value HEADS)
+override LEADING := $(value LEADING)
 override MINUTES := $(value MINUTES)
 override FOLDER := $(value FOLDER)
 override SOURCE := $(value SOURCE)
@@ -37,16 +39,20 @@ override SEED := $(value SEED)
 override LAB_WORKERS := $(value LAB_WORKERS)
 override LAB_MIXED_CPUS := $(value LAB_MIXED_CPUS)
 override MAX_MEMORY := $(value MAX_MEMORY)
-export TORCH REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL FAULTS SEED SEEDS DATASETS DEVICE FIGURE PARAMS
+export TORCH REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL HEADS LEADING FAULTS SEED SEEDS DATASETS DEVICE FIGURE PARAMS
 export LAB_WORKERS LAB_MIXED_CPUS MAX_MEMORY
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
 	$(ACTIVATE) && python -m tools.repro
 
-# The report, made anew where something changed, in a browser
-report: .venv/installed
-	$(ACTIVATE) && python -m tools.unlock && dvc repro report && python -m webbrowser -t report.html
+# report.html of the results that are here, in a browser: nothing is run, and little is installed
+report: .venv-report/report
+	.venv-report/bin/python -m tools.show
+
+# The report and the site of README, docs and the API, in site/, for a static host: nothing is run
+pages: .venv-report/pages
+	.venv-report/bin/python -m tools.show site
 
 # Lint, types and the quick tests
 test: .venv/installed
@@ -113,8 +119,8 @@ help:
 		Makefile
 
 # What is installed, and extras: whatever is not whole there, or fits another folder or other requirements, is mended first.
-.venv/installed .venv/docs .venv/ray .venv/s3 .venv/bench: FORCE
-	@if .venv/bin/python -I -c "" 2>/dev/null; then .venv/bin/python -I tools/environment.py $(@F); \
+.venv/installed .venv/docs .venv/ray .venv/s3 .venv/bench .venv-report/report .venv-report/pages: FORCE
+	@if $(@D)/bin/python -I -c "" 2>/dev/null; then $(@D)/bin/python -I tools/environment.py $(@F); \
 		else $(PYTHON) -I tools/environment.py $(@F); fi
 
 FORCE:

@@ -1,13 +1,14 @@
 """From two checkpoints to an adapter of rank 16, without a text: CPU seconds and peak memory, by
 size.
 
-Ours is what `make lora` does: spectra (all singular values up to 1024, edges of rounding, products
-of heads), plans, adapters. Beside it stands ours with `method: randomised` and `rank: 16`, which
-knows no more than the adapter needs. The two loops read tensor by tensor and cut each update to
-rank 16: by a whole decomposition in float32 (mergekit's way, as its documentation describes it) and
-by `torch.svd_lowrank`. Every contender is a process of its own on one core; checkpoints are in
-bfloat16. An error is the squared error of the cut of one matrix over that of the whole
-decomposition, less 1.
+Ours is `make lora` without TEXT as a user types it, the whole command: it reads and tests both
+checkpoints, and writes spectra (all singular values up to 4096, edges of rounding), plans, adapters
+and the page. Beside it stands `LEADING=yes`, which knows no more than the adapter needs, and
+`HEADS=yes`, which adds the products of heads. The two loops read tensor by tensor and cut each
+update to rank 16: by a whole decomposition in float32 (mergekit's way, as its documentation
+describes it) and by `torch.svd_lowrank`. Every contender is a process of its own on one core;
+checkpoints are in bfloat16. An error is the squared error of the cut of one matrix over that of the
+whole decomposition, less 1.
 """
 
 import json
@@ -28,6 +29,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from benchmarks.harness import Row, Spread, write_results
+from lib.files.files import InputError
 from lib.work.command import run
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +37,11 @@ RANK = 16
 SIZES = {"10 M": (256, 10), "50 M": (512, 12), "200 M": (1024, 12)}  # d_model, layers
 LARGE = {"8B": 8.0, "70B": 70.6}  # 10⁹ parameters
 PLACE = "model.layers.0.mlp.up_proj"
-STAGES = {"ours": ("auto", 256), f"ours, {RANK} triplets alone": ("randomised", RANK)}
+OURS = {
+    "make lora": (),
+    "make lora, LEADING=yes": ("--leading=yes",),
+    "make lora, HEADS=yes": ("--heads=yes",),
+}
 LOOPS = {"whole svd f32, mergekit's way": "whole", "torch svd_lowrank": "low_rank"}
 
 
@@ -115,62 +121,44 @@ def loop(how: str, folder: Path) -> None:
     save_file(adapter, folder / how / "adapter_model.safetensors")
 
 
-def commands(contender: str, folder: Path) -> tuple[list[list[str]], Path]:
-    """The processes of a contender in turn, and the adapter that they write."""
+def command(contender: str, folder: Path) -> tuple[list[str], Path, Path]:
+    """What a contender is started by, the folder that it is started in, and the adapter that it
+    writes.
+    """
     if contender in LOOPS:
         how = LOOPS[contender]
         code = f"from pathlib import Path; from benchmarks.adapters import loop; loop({how!r}, "
-        return [[sys.executable, "-c", f"{code}Path({str(folder)!r}))"]], folder / how
-    method, rank = STAGES[contender]
-    out = folder / method
-    write_params(out, method, rank)
-    base, tuned, spectra, factors, plans, adapters = (
-        str(at)
-        for at in (
-            folder / "base",
-            folder / "tuned",
-            *(out / name for name in ("spectra.parquet", "factors", "plans", "adapters")),
-        )
-    )
-    keep = [f"--factors={factors}", f"--kept={RANK}"]
-    sections = ["checkpoints.plan", "checkpoints.own"]
-    stages = [
-        ["spectra", "checkpoints.spectra", base, tuned, spectra, *keep],
-        ["plan", *sections, base, tuned, "-", spectra, factors, plans],
-        ["adapt", base, tuned, plans, factors, adapters],
-    ]
-    module = [sys.executable, "-m"]
-    made = out / "adapters" / f"rank-{RANK}"
-    return [[*module, f"stages.checkpoints.{name}", *rest] for name, *rest in stages], made
+        return [sys.executable, "-c", f"{code}Path({str(folder)!r}))"], folder, folder / how
+    at = folder / f"ours-{list(OURS).index(contender)}"
+    write_params(at)
+    given = [str(folder / "base"), str(folder / "tuned"), str(at / "out"), *OURS[contender]]
+    made = at / "out" / "adapters" / f"rank-{RANK}"
+    return [sys.executable, "-m", "tools.lora", *given], at, made
 
 
-def write_params(out: Path, method: str, rank: int) -> None:
-    """The project's own params, with that method and one budget."""
-    out.mkdir(exist_ok=True)
+def write_params(at: Path) -> None:
+    """The project's own params, with one budget."""
+    at.mkdir(exist_ok=True)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())["checkpoints"]
-    params["spectra"] |= {"method": method, "rank": rank}
     params["own"]["budgets"] = [RANK]
-    (out / "params.yaml").write_text(yaml.safe_dump({"checkpoints": params}))
+    (at / "params.yaml").write_text(yaml.safe_dump({"checkpoints": params}))
 
 
 def measured(contender: str, folder: Path) -> tuple[float, float, Path]:
-    """CPU seconds, peak memory of the largest process in GB, and the adapter."""
-    seconds, peak = 0.0, 0.0
-    steps, made = commands(contender, folder)
+    """CPU seconds of a contender, with those of every process that it starts; the peak memory of
+    the largest process, in GB; and the adapter.
+    """
+    words, at, made = command(contender, folder)
     core = str(min(os.sched_getaffinity(0)))
     with TemporaryDirectory(dir=folder) as scratch, (folder / "said").open("w+") as said:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "DVC_ROOT": scratch}
-        for command in steps:
-            at = made.parents[1] if contender in STAGES else folder
-            pinned = ["taskset", "-c", core, *command]
-            process = subprocess.Popen(pinned, cwd=at, env=environment, stderr=said)
-            _, status, used = os.wait4(process.pid, 0)
-            if status:
-                said.seek(0)
-                raise RuntimeError(f"{contender}: {said.read()}")
-            seconds += used.ru_utime + used.ru_stime
-            peak = max(peak, used.ru_maxrss / 2**20)
-    return seconds, peak, made
+        pinned = ["taskset", "-c", core, *words]
+        process = subprocess.Popen(pinned, cwd=at, env=environment, stdout=said, stderr=said)
+        _, status, used = os.wait4(process.pid, 0)
+        if status:
+            said.seek(0)
+            raise RuntimeError(f"{contender}: {said.read()}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20, made
 
 
 def error_of(folder: Path, adapter: Path) -> float:
@@ -195,7 +183,7 @@ def in_own_process(function: Callable[..., float], *arguments: object) -> float:
 
 def rows_of(size: str, rounds: int) -> list[Row]:
     """A row for each contender at one size; the order rotates from round to round."""
-    names = [*STAGES, *LOOPS]
+    names = [*OURS, *LOOPS]
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     with TemporaryDirectory() as at:
         folder = Path(at)
@@ -222,7 +210,7 @@ def rows_of(size: str, rounds: int) -> list[Row]:
 def forecasts(rows: list[Row], sizes: dict[str, float]) -> Iterator[str]:
     """The cost of large models, from the difference of the two largest sizes: no process starts."""
     one, other = list(sizes)[-2:]
-    for name in (*STAGES, *LOOPS):
+    for name in (*OURS, *LOOPS):
         seconds = {r["parameters"]: r["cpu_s"].median for r in rows if r["contender"] == name}
         rate = (seconds[other] - seconds[one]) / (sizes[other] - sizes[one])
         minutes = [f"{large} {rate * n / 60:.2g} minutes" for large, n in LARGE.items()]
@@ -230,16 +218,18 @@ def forecasts(rows: list[Row], sizes: dict[str, float]) -> Iterator[str]:
 
 
 def main(results: Path, rounds: int = 3) -> None:
+    if rounds < 3:
+        raise InputError(f"rounds: wanted at least 3, for a spread, got {rounds}")
     rows = [row for size in SIZES for row in rows_of(size, rounds)]
     sizes = {size: sum(map(prod, shapes(*of).values())) / 1e9 for size, of in SIZES.items()}
     notes = [
-        "CPU seconds are those of all processes of a contender, their start too (some 8 s for the "
-        "three of ours), per 10⁹ parameters; the peak is that of its largest process, with the "
-        "pages of files that are mapped; a ratio is to ours in the same round.",
+        "CPU seconds are those of the whole command, its start too, also per 10⁹ parameters; the "
+        "peak is that of its largest process, with the pages of files that are mapped; a ratio is "
+        "to `make lora` in the same round.",
         *forecasts(rows, sizes),
-        "Matrices of 8B and 70B are larger than 1024: there ours is randomised in both cases, and "
-        "a whole decomposition costs more for each parameter, by the shorter side. Nothing of that "
-        "size was run.",
+        "A decomposition costs more for each parameter the longer the shorter side is: those of 8B "
+        "are up to 4096, where all singular values are computed, those of 70B larger, where the "
+        "leading 256 are. Nothing of that size was run.",
     ]
     title = f"From two checkpoints to an adapter of rank {RANK}, on one core"
     write_results(results, title, rows, rounds, ["torch", "transformers"], {}, notes)

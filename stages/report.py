@@ -1,25 +1,43 @@
 """One HTML page: every item of the papers with its answer, its claims and its figures."""
 
 import json
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from lib.files.files import InputError
-from lib.files.inputs import without_json_digest
+from lib.files.inputs import read_json, without_json_digest
 from lib.files.params import load_yaml, parse
-from lib.files.tables import read_json
 from lib.pages.claims import turned
-from lib.pages.html import picture, write_page
+from lib.pages.html import drawing, write_page
 from lib.pages.judging import STOOD, on_unseen_seeds
-from lib.work.cells import spread_cells
+from lib.pages.number_lines import number_lines
 from lib.work.command import OutFile, run
 
 CLAIM = {"family", "item", "statement", "bar", "figure", "command", "holds", "n"}
 ITEM = {"family", "title", "answer", "claims"}
+MARKS = {  # of answers: how a board and an item show them
+    "reproduced": "good",
+    "yes": "good",
+    "reproduced in part": "part",
+    "in part": "part",
+    "not reproduced": "bad",
+    "contradicted": "bad",
+    "no": "bad",
+    "not tested": "open",
+}
+FILTERS = {
+    "all": "all",
+    "bad": "failed",
+    "fragile": "fragile",
+    "full": "the paper's size",
+    "ours": "ours",
+}
+SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+ASKED = re.compile(r"\basked\b|\bbar\b")
+SHORT = 50  # characters of a sentence that says the bar alone
 
 
 @dataclass(frozen=True)
@@ -67,12 +85,11 @@ def main(
         for family in dict.fromkeys([*papers, *(item["family"] for item in answered.values())])
     }
     shown = list(dict.fromkeys(path for part in sections.values() for path in part["figures"]))
-    jobs = [(pictured, Path(path)) for path in shown]
-    parts = spread_cells({"": jobs}, label="pictures", unit="picture")[""]
-    pictures = {
-        path: {"name": f"p{number}", **part["picture"].iloc[0]}
-        for number, (path, part) in enumerate(zip(shown, parts, strict=True))
+    drawings = {
+        path: {"name": f"p{number}", **vars(drawing(Path(path).read_bytes(), path))}
+        for number, path in enumerate(shown)
     }
+    kinds = {name: kinds_of(item) for name, item in answered.items()}
     runs = published / "unseen.json"
     write_page(
         template,
@@ -80,12 +97,21 @@ def main(
         claims=judged,
         items=answered,
         stood=STOOD,
+        marks=MARKS,
+        filters=FILTERS,
+        kinds=kinds,
+        counted={kind: sum(kind in found for found in kinds.values()) for kind in FILTERS},
+        in_short={name: in_short(item.get("found", "")) for name, item in answered.items()},
+        lines={name: number_lines(claim) for name, claim in judged.items()},
+        claims_commands=lambda item: dict.fromkeys(
+            judged[one]["command"] for one in item["claims"]
+        ),
         on_unseen_seeds=on_unseen_seeds,
         runs_on_unseen_seeds=read_json(runs) if runs.exists() else [],
         papers=papers,
         sections=sections,
         figures=figures,
-        pictures=pictures,
+        drawings=drawings,
         published={path.parent.name: read_json(path.with_name("provenance.json")) for path in kept},
     )
     megabytes = page.stat().st_size / 1e6
@@ -111,10 +137,28 @@ def read_named(path: Path, what: str, keys: set[str]) -> dict[str, dict[str, Any
     return found
 
 
-def pictured(file: Path) -> dict[str, pd.DataFrame]:
-    """The picture of a figure's file, as a table of one row."""
-    drawn = picture(file.read_bytes(), str(file))
-    return {"picture": pd.DataFrame([vars(drawn)])}
+def kinds_of(item: dict[str, Any]) -> list[str]:
+    """By which filters of the page an item is shown."""
+    size = item.get("size", "")
+    found = {
+        "all": True,
+        "bad": MARKS[item["answer"]] == "bad",
+        "fragile": item.get("fragile", False),
+        "full": bool(item["claims"]) and size.startswith("the paper's"),
+        "ours": "asks" in item,
+    }
+    return [kind for kind, is_one in found.items() if is_one]
+
+
+def in_short(found: str) -> str:
+    """The sentence of what was found that says what was asked, or else the first.
+
+    Where it says the bar alone, the sentence before it stands with it.
+    """
+    sentences = SENTENCE.split(found)
+    place = next((k for k, one in enumerate(sentences) if ASKED.search(one)), 0)
+    first = place - 1 if place and len(sentences[place]) < SHORT else place
+    return " ".join(sentences[first : place + 1])
 
 
 def plotted_folders(families: list[Path]) -> dict[Path, str]:

@@ -3,7 +3,8 @@
 A number has changed where it moved by more than its spread over seeds (the larger of the two), by
 more than 1e-3 of its size, and by more than what rounding leaves of a zero. A figure has changed
 where it looks different and a number of the tables that it shows has changed in this sense, or the
-code or params by which it is drawn. Another machine changes less than that.
+code or params by which it is drawn. Another machine changes less than that. The page shows these
+numbers beside the pictures, and no two pictures that are equal.
 """
 
 import importlib
@@ -29,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lib.files.files import InputError
-from lib.files.inputs import without_json_digest
+from lib.files.inputs import JSON_DIGEST, without_json_digest
 from lib.files.tables import read_table
 from lib.pages.claims import VERDICTS
 from lib.pages.html import Picture, picture, write_page
@@ -61,11 +62,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that changed, as images; None where a commit has none."""
+    """A figure that changed, as images, and the numbers that changed with it.
+
+    A commit that has no figure has no picture; equal pictures are one, the new one.
+    """
 
     path: str
     old: Picture | None
     new: Picture | None
+    numbers: list[Row]
+    same: bool  # whether the two pictures are equal
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,7 @@ def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
     changed: list[Figure] = []
     same: list[str] = []
     differs: dict[str, bool] = {}  # by the name of a table
+    judged = claims_by_figure(old, new)
     names = old.names("plots", "published") | new.names("plots", "published")
     for name in sorted(name for name in names if name.endswith(".svg")):
         before, after = old.read(name), new.read(name)
@@ -224,7 +231,12 @@ def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
                 same.append(name)
                 continue
         pictures = [picture(svg, name, SIDE) if svg else None for svg in (before, after)]
-        changed.append(Figure(name, *pictures))
+        rows = [*judged.get(name, ()), *changed_numbers(old, new, name)]
+        is_same = pictures[0] == pictures[1]
+        if is_same and not rows:
+            same.append(name)
+            continue
+        changed.append(Figure(name, None if is_same else pictures[0], pictures[1], rows, is_same))
     return changed, same
 
 
@@ -280,6 +292,16 @@ def distance_from_path(points: np.ndarray, path: np.ndarray) -> float:
     return farthest
 
 
+def claims_by_figure(old: Tree, new: Tree) -> dict[str, list[Row]]:
+    """The claims that changed, by the figure that shows them."""
+    found: dict[str, list[Row]] = {}
+    judged = {**old.json("metrics/claims.json"), **new.json("metrics/claims.json")}
+    for row in claims(old, new):
+        if row.mark != "same" and "figure" in judged.get(row.name, {}):
+            found.setdefault(judged[row.name]["figure"], []).append(row)
+    return found
+
+
 def is_drawn_otherwise(old: Tree, new: Tree, figure: str, differs: dict[str, bool]) -> bool:
     """Whether a figure is drawn of other tables, or by other code or params.
 
@@ -289,10 +311,7 @@ def is_drawn_otherwise(old: Tree, new: Tree, figure: str, differs: dict[str, boo
     before, after = (drawing_stage(tree, folder) for tree in (old, new))
     if not before or before != after:
         return True
-    there, then = (
-        {name for read in before["reads"] for name in tree.names(read) if name.endswith(DATA)}
-        for tree in (old, new)
-    )
+    there, then = (files_read(tree, before) for tree in (old, new))
     if there != then or not there:
         return True
     shown = tables_shown(before["command"]).get(Path(figure).stem) or there
@@ -300,6 +319,34 @@ def is_drawn_otherwise(old: Tree, new: Tree, figure: str, differs: dict[str, boo
         if name not in differs:
             differs[name] = file_differs(name, old.read(name) or b"", new.read(name) or b"")
     return any(differs[name] for name in there & shown)
+
+
+def files_read(tree: Tree, stage: dict[str, Any]) -> set[str]:
+    """The tables and files of measures that a stage reads."""
+    return {name for read in stage["reads"] for name in tree.names(read) if name.endswith(DATA)}
+
+
+def changed_numbers(old: Tree, new: Tree, figure: str) -> Iterator[Row]:
+    """What changed in the tables that a figure shows and that both commits have.
+
+    A figure of a published run shows what stands in the folder of the run.
+    """
+    stage = drawing_stage(new, Path(figure).parent.as_posix())
+    if stage:
+        files = files_read(old, stage) & files_read(new, stage)
+        files &= tables_shown(stage["command"]).get(Path(figure).stem) or files
+    else:
+        run = Path(figure).parents[1].as_posix()
+        named = [{name for name in tree.names(run) if name.endswith(DATA)} for tree in (old, new)]
+        files = set() if run in (".", "plots", "published") else named[0] & named[1]
+    for name in sorted(files):
+        before, after = old.read(name) or b"", new.read(name) or b""
+        if before == after:
+            continue
+        if name.endswith(".parquet"):
+            yield from table_changes(name, before, after)
+        else:
+            yield from measure_changes(Path(name).stem, json.loads(before), json.loads(after))
 
 
 def drawing_stage(tree: Tree, folder: str) -> dict[str, Any]:
@@ -392,6 +439,30 @@ def measures_differ(old: Any, new: Any) -> bool:
     return column_differs(before, after, np.zeros(len(before), int))
 
 
+def measure_changes(name: str, old: Any, new: Any) -> Iterator[Row]:
+    """A row for each measure of a file that changed: its median here and there."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key, before, after in both(old, new):
+            below = name if key == "values" else f"{name}.{key}"
+            if before is not None and after is not None:
+                yield from measure_changes(below, before, after)
+            elif key != JSON_DIGEST:
+                here, there = ("–" if one is None else in_short(one) for one in (before, after))
+                yield Row(below, here, there, marked(before, after, True))
+    elif not name.endswith(JSON_DIGEST) and measures_differ(old, new):
+        yield Row(name, in_short(old), in_short(new), "changed")
+
+
+def in_short(value: Any) -> str:
+    """A number, the median of several with how many there are, or a text."""
+    if isinstance(value, dict):
+        return f"{len(value)} values"
+    column = pd.Series(value if isinstance(value, list) else [value])
+    if not is_numeric(column):
+        return f"{value:.60}" if isinstance(value, str) else f"{len(column)} values"
+    return f"{column.median():.4g}" + (f" (n = {len(column)})" if len(column) > 1 else "")
+
+
 def table_differs(old: bytes, new: bytes) -> bool:
     """Whether two tables differ in columns, rows or texts, or a number by more than its spread.
 
@@ -399,17 +470,49 @@ def table_differs(old: bytes, new: bytes) -> bool:
     their order. It has changed where it moved by more than the seeds are apart, by more than
     1e-3 of its size (in a list: of the largest in the list), and by more than rounding.
     """
+    return any(True for _ in table_changes("", old, new))
+
+
+def table_changes(name: str, old: bytes, new: bytes) -> Iterator[Row]:
+    """A row for each column in which two tables differ: the number that moved farthest, by its own
+    size, and how many moved.
+    """
     before, after = (pd.read_parquet(io.BytesIO(table)) for table in (old, new))
-    if list(before) != list(after) or len(before) != len(after):
-        return True
-    columns = [str(name) for name in before]
-    numeric = [name for name in columns if is_numeric(before[name]) and is_numeric(after[name])]
-    texts = [name for name in columns if name not in numeric]
+    stem = Path(name).stem
+    if list(before) != list(after):
+        here, there = (", ".join(map(str, one)) for one in (before, after))
+        yield Row(f"{stem}: columns", here, there, "changed")
+        return
+    if len(before) != len(after):
+        yield Row(f"{stem}: rows", str(len(before)), str(len(after)), "changed")
+        return
+    columns = [str(column) for column in before]
+    numeric = [one for one in columns if is_numeric(before[one]) and is_numeric(after[one])]
+    texts = [column for column in columns if column not in numeric]
+    for column in texts:
+        differ = before[column].astype(str) != after[column].astype(str)
+        if differ.any():
+            here, there = (str(one[column][differ].iloc[0]) for one in (before, after))
+            said = f"{stem}: {column}, {differ.sum()} of {len(before)}"
+            yield Row(said, f"{here:.60}", f"{there:.60}", "changed")
     if not before[texts].astype(str).equals(after[texts].astype(str)):
-        return True
+        return
     cases = cases_of(before, texts)
-    measured = [name for name in numeric if name not in UNITS]
-    return any(column_differs(before[name], after[name], cases) for name in measured)
+    for column in numeric:
+        if column in UNITS:
+            continue
+        moved, n = moved_numbers(before[column], after[column], cases)
+        if moved is None:
+            yield Row(f"{stem}: {column}", "lists", "lists of other lengths or gaps", "changed")
+        elif len(moved):
+            size = moved[["before", "after"]].abs().max(axis=1)
+            farthest = int(((moved["after"] - moved["before"]).abs() / size).to_numpy().argmax())
+            case = moved.index.get_level_values(0)[farthest]
+            row = before[[one for one in texts if one not in UNITS]][cases == case].iloc[0]
+            where = ", ".join(f"{row[key]}" for key in row.index)
+            said = f"{stem}: {column}, {len(moved)} of {n}{f', most in {where}' if where else ''}"
+            here, there = (f"{moved[side].iloc[farthest]:.4g}" for side in ("before", "after"))
+            yield Row(said, here, there, "changed")
 
 
 def is_numeric(column: pd.Series) -> bool:
@@ -433,16 +536,27 @@ def cases_of(table: pd.DataFrame, texts: Sequence[str]) -> np.ndarray:
 
 def column_differs(old: pd.Series, new: pd.Series, cases: np.ndarray) -> bool:
     """Whether a number of a column, or of its lists, moved."""
+    moved, _ = moved_numbers(old, new, cases)
+    return moved is None or len(moved) > 0
+
+
+def moved_numbers(
+    old: pd.Series, new: pd.Series, cases: np.ndarray
+) -> tuple[pd.DataFrame | None, int]:
+    """The numbers of a column, or of its lists, that moved, by case and place, and of how many.
+
+    None where the two have other lengths, or other gaps.
+    """
     n = old.map(np.size).to_numpy()
     if not np.array_equal(n, new.map(np.size)):
-        return True
+        return None, 0
     before, after = (
         np.hstack([np.ravel(value) for value in column] or [[]]).astype(float)
         for column in (old, new)
     )
     known = np.isfinite(before) & np.isfinite(after)
     if not np.array_equal(before[~known], after[~known], equal_nan=True):
-        return True
+        return None, 0
     case = np.repeat(cases, n)[known]
     place = (np.arange(len(known)) - np.repeat(n.cumsum() - n, n))[known]
     numbers = pd.DataFrame({"before": before[known], "after": after[known]})
@@ -451,7 +565,7 @@ def column_differs(old: pd.Series, new: pd.Series, cases: np.ndarray) -> bool:
     spread = (found.max() - found.min()).max(axis=1)
     size = mean.abs().max(axis=1).groupby(level=0).transform("max")
     moved = (mean["after"] - mean["before"]).abs()
-    return bool((moved > np.maximum(spread, np.maximum(RELATIVE * size, FLOOR))).any())
+    return mean[moved > np.maximum(spread, np.maximum(RELATIVE * size, FLOOR))], len(mean)
 
 
 def main(

@@ -6,6 +6,9 @@ broken off, a folder that was moved or copied, a package that was installed by h
 that changed. An extra (docs, ray, s3, bench) has a mark and a file of requirements of its own. With
 `TORCH=cpu` in the environment torch is the build for a CPU, which is a fifth as large.
 
+What draws the report (report), and the site beside it (pages), needs a fiftieth of that: it is set
+up apart, in .venv-report, so that neither set-up changes the other.
+
 This runs before anything is installed, also on a Python that is too old: it needs the standard
 library alone.
 """
@@ -26,6 +29,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VENV = Path(".venv")  # all paths are relative to the repository, where this works
 BIN = VENV / "bin"
+SMALL = Path(".venv-report")  # is VENV, once `main` is asked for a part of SMALL_PARTS
+SMALL_PARTS = ("report", "pages")
 PIP = "requirements.pip.txt"
 MAIN = "requirements.txt"
 UV = "requirements.uv.txt"
@@ -36,6 +41,8 @@ MADE_OF = {  # the files of which each part of the set-up is made
     "ray": ["requirements.ray.txt"],
     "s3": ["requirements.s3.txt"],
     "bench": ["benchmarks/requirements.txt"],
+    "report": ["requirements.report.txt", PIP],
+    "pages": ["requirements.pages.txt", "requirements.docs.txt"],
 }
 PIN = re.compile(r"^([A-Za-z0-9][^=\s]*)==(\S+)", re.MULTILINE)
 OLDEST = (3, 11)
@@ -54,16 +61,21 @@ class SetUpError(Exception):
 def main(parts: list[str]) -> None:
     """Mend what is not as its mark says, of the packages that all need and of these extras."""
     os.chdir(ROOT)
+    small = [part for part in parts if part in SMALL_PARTS]
+    if small:
+        work_in(SMALL)
     braces = sorted(set("{}") & set(str(ROOT)))
     if braces:
         raise SetUpError(
             f"{ROOT}: wanted a folder without braces in its path, which DVC takes for a template "
             f"of its own, got {' and '.join(braces)}: rename it"
         )
-    parts = ["installed", *(part for part in parts if part != "installed")]
-    unknown = [part for part in parts if part not in MADE_OF]
+    first = SMALL_PARTS[0] if small else "installed"
+    parts = [first, *(part for part in parts if part != first)]
+    known = SMALL_PARTS if small else [part for part in MADE_OF if part not in SMALL_PARTS]
+    unknown = [part for part in parts if part not in known]
     if unknown:
-        raise SetUpError(f"wanted extras among {', '.join(MADE_OF)}, got {', '.join(unknown)}")
+        raise SetUpError(f"wanted extras among {', '.join(known)}, got {', '.join(unknown)}")
     if not any(map(fault, parts)):
         return
     with alone():
@@ -75,6 +87,13 @@ def main(parts: list[str]) -> None:
                 left = fault(part, starts=version_of_venv() == version())
                 if left:
                     raise SetUpError(f"{left}, also after set-up: remove {VENV} and run make again")
+
+
+def work_in(venv: Path) -> None:
+    """Work in this environment from now on, the only one that a process sets up."""
+    global VENV, BIN
+    VENV = venv
+    BIN = venv / "bin"
 
 
 def fault(part: str, *, starts: bool | None = None) -> str | None:
@@ -123,8 +142,13 @@ def mend(part: str) -> None:
         template = os.path.relpath(PLOTS, ".dvc")
         dvc = [str(BIN / "python"), "-m", "dvc", "config", "--local"]
         run(*dvc, "plots.html_template", template)
-    else:  # it has nothing that `requirements.txt` has, and all else that it needs
-        pip("--require-hashes", "--no-deps", "-r", MADE_OF[part][0])
+    else:  # its files have all that it needs and that what is installed first has not
+        if part == SMALL_PARTS[0]:
+            make_venv()
+            pip("--require-hashes", "-r", PIP)
+        for file in MADE_OF[part]:
+            if file != PIP:
+                pip("--require-hashes", "--no-deps", "-r", file)
     pinned = {plain(name) for file in MADE_OF[part] for name, _ in pins(file)} - {"pip"}
     packages = {name: found[0] for name, found in installed().items() if name in pinned}
     said = {"folder": place(), "python": version_of_venv(), "files": digests(part)}

@@ -4,17 +4,25 @@
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
+Products of heads are measured where there is a TEXT, or with HEADS=yes. With LEADING=yes spectra
+are the leading singular values alone that adapters need, which is quicker by far.
 NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
 the folder of an adapter as its last argument and prints one number. The params are those of
-`checkpoints.own`. In OUT stand `spectra.parquet`, `snapshots.parquet`, `factors/`, `plans/`,
-`adapters/`, `page.html`, and `pair.json`, by which an OUT of another pair is refused.
+`checkpoints.own`. What peft does not adapt as it is, and what is never called, is in no plan; the
+loss of an adapter is that with which peft loads it. In OUT stand `spectra.parquet`,
+`snapshots.parquet`, `factors/`, `plans/`, `left_out.json`, `adapters/`, `page.html`, and
+`pair.json`, by which an OUT of another pair is refused.
 """
 
+import inspect
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from sys import maxsize
 from tempfile import TemporaryFile
@@ -38,13 +46,16 @@ from lib.checkpoints.folders import (
 )
 from lib.checkpoints.gains import check_text
 from lib.checkpoints.library import unloaded
-from lib.checkpoints.linear_modules import linear_modules
+from lib.checkpoints.linear_modules import by_layers, linear_modules, shared_linear_modules
+from lib.checkpoints.loading import task_type
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
+from lib.checkpoints.peft_models import not_adapted, read_back
+from lib.checkpoints.samples import few_labels, labels_of_samples
 from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
-from lib.checkpoints.texts import read_batches
+from lib.checkpoints.texts import Batch, read_batches
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
-from lib.files.files import InputError
+from lib.files.files import InputError, write_files
 from lib.files.memory import check_disk
 from lib.files.params import read_params
 from lib.files.tables import read_json, read_table, write_json, write_table
@@ -58,8 +69,12 @@ from stages.checkpoints.spectra import Spectra
 ROOT = Path(__file__).parents[1]
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
 PAIR = "pair.json"  # in OUT: the pair that it is of
+REFUSED = "left_out.json"  # in OUT: the modules that no plan has, and why
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
+MEASURED = ("loss_on_base", "above_uniform", "noise", "share_noise", "accuracy", "accuracy_noise")
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
+SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
+UNCALLED = "the weight is read and the forward never runs: only what is merged has an effect"
 
 
 def main(
@@ -71,25 +86,31 @@ def main(
     ranks: str = "mixed",
     name: str = "",
     eval: str = "",  # noqa: A002 (the variable that a user gives)
+    heads: str = "",
+    leading: str = "no",
 ) -> None:
     program = eval_program(eval)
     named = check_name(name)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
-    begun, kind, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
+    how_much = spectra_options(heads, leading, text)
+    found = checked(base, tuned, out, text, saved=saved, equal=equal)
+    begun, kind, refused, plannable = found
     (out / "page.html").unlink(missing_ok=True)  # it would be of other adapters until it is made
     write_json(pair(base, tuned), out / PAIR)
     write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
     spectra = out / "spectra.parquet"
     factors = out / "factors"
     keeping = (f"--factors={factors}", f"--kept={most_kept(text)}") if plannable else ()
-    call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping)
+    call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping, *how_much)
     if plannable:
-        option = f"--modules-to-save={modules_to_save}"
-        call("plan", *SECTIONS, base, tuned, text, spectra, factors, out / "plans", option)
+        write_json(refused, out / REFUSED)
+        options = (f"--modules-to-save={modules_to_save}", f"--without={out / REFUSED}")
+        call("plan", *SECTIONS, base, tuned, text, spectra, factors, out / "plans", *options)
         named = named or hub_name(replace(begun, folder=base.resolve()))  # wherever it is read
-        how = (option, f"--ranks={ranks}", f"--name={named}")
+        how = (*options, f"--ranks={ranks}", f"--name={named}")
         call("adapt", base, tuned, out / "plans", factors, out / "adapters", *how)
+        read_all_back(begun, tuned, text, out / "adapters")
         if program:
             add_evaluations(program, out / "adapters")
     share = read_params("checkpoints.plan", Plan).max_loss_share
@@ -99,8 +120,9 @@ def main(
 
 def checked(
     base: Path, tuned: Path, out: Path, text: str, *, saved: bool, equal: bool = False
-) -> tuple[Checkpoint, str, bool]:
-    """The base, what the tuned one is in words, and whether there can be a plan for the model.
+) -> tuple[Checkpoint, str, dict[str, str], bool]:
+    """The base, what the tuned one is in words, the modules that no plan has, with the reason, and
+    whether there can be a plan for the model.
 
     All that is wrong with the input is said here, and what the work takes of memory and disk.
     """
@@ -113,6 +135,7 @@ def checked(
     needed = room(begun, snapshots, wanted.budgets, text, saved=saved, equal=equal)
     check_disk(out, needed, "OUT")
     plannable = True
+    refused: dict[str, str] = {}
     n_parameters = 0
     checkpoints = [begun, *(snapshot.checkpoint for snapshot in snapshots)]
     try:
@@ -124,11 +147,8 @@ def checked(
     if plannable:
         own = [one for one in checkpoints if not isinstance(one, AdapterCheckpoint)]
         n_parameters = max(map(check_shapes, own))
-        ended = snapshots[-1].checkpoint
-        if not linear_modules(unloaded(ended.model_folder, ended.config)):
-            plannable = False
-            none = "no linear layer that peft could adapt: spectra only, no plan and no adapter"
-            print(f"{tuned}: {none}", file=sys.stderr)
+        refused, n_adapted = adaptable(snapshots[-1].checkpoint)
+        plannable = said_whether_any(tuned, refused, n_adapted)
     if plannable:
         device = read_params("checkpoints.plan", Plan).device
         kinds = {str(one.checkpoint.config.get("architectures")) for one in snapshots}
@@ -136,21 +156,88 @@ def checked(
         check_plan_memory(begun, text, device, live=live, n_parameters=n_parameters)
     batches = []
     if plannable and text != "-":
-        n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
-        sizes = (wanted.seq_len, wanted.batch_size, n_batches)
         try:
-            ended = snapshots[-1].checkpoint.config.get("architectures")
-            config = begun.config | {"architectures": ended}
-            batches = read_batches(base, config, Path(text), *sizes)
+            batches = batches_of(begun, snapshots[-1].checkpoint, text)
         except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
     if plannable:
         measured = batches[wanted.n_batches :][: wanted.n_measured_batches]
+        warn_of_few(measured)
         last = {one.run: one.checkpoint for one in snapshots}
+        n_left = []
         for checkpoint in last.values():
-            check_text(begun, checkpoint, batches, measured)
-    return begun, snapshots[-1].checkpoint.kind, plannable
+            dead, n = check_text(begun, checkpoint, batches, measured, refused)
+            refused |= dict.fromkeys(dead, UNCALLED)
+            n_left.append(n)
+        plannable = said_whether_any(tuned, refused, min(n_left))
+    return begun, snapshots[-1].checkpoint.kind, refused, plannable
+
+
+def adaptable(tuned: Checkpoint) -> tuple[dict[str, str], int]:
+    """The linear modules of a model that no plan has, with the reason, and how many are left."""
+
+    def made() -> Any:
+        return unloaded(tuned.model_folder, tuned.config)
+
+    model = made()
+    names = list(linear_modules(model))
+    refused = dict.fromkeys(shared_linear_modules(model), SHARED)
+    without = not_adapted(made, names, task_type(tuned.config, tuned.tensors, ()))
+    return refused | without, len(names) - len(without)
+
+
+def said_whether_any(tuned: Path, refused: dict[str, str], n_left: int) -> bool:
+    """Whether a linear module is left; where none is, a line says why."""
+    if n_left:
+        return True
+    named = [f"{name}: {refused[of[0]]}" for name, of in by_layers(refused).items()]
+    why = f" ({'; '.join(named)[:300]})" if named else ""
+    none = f"no linear layer that peft could adapt{why}: spectra only, no plan and no adapter"
+    print(f"{tuned}: {none}", file=sys.stderr)
+    return False
+
+
+def batches_of(base: Checkpoint, tuned: Checkpoint, text: str, device: str = "cpu") -> list[Batch]:
+    """The batches of a text by which a plan is made, measured and chosen."""
+    wanted = read_params("checkpoints.own", Measure)
+    n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
+    config = base.config | {"architectures": tuned.config.get("architectures")}
+    sizes = (wanted.seq_len, wanted.batch_size, n_batches)
+    n_labels = wanted.n_labels_a_batch
+    return read_batches(base.folder, config, Path(text), *sizes, device, n_labels=n_labels)
+
+
+def read_all_back(base: Checkpoint, tuned: Path, text: str, adapters: Path) -> None:
+    """Load every adapter by peft, and put into `adapters.json` the loss that it then has.
+
+    What is wrong with one is said there and on its card.
+    """
+    device = read_params("checkpoints.plan", Plan).device
+    sizes = read_params("checkpoints.own", Measure)
+    last = {one.run: one.checkpoint for one in tuned_snapshots(base, tuned)}
+    batches = []
+    if text != "-":
+        batches = batches_of(base, list(last.values())[-1], text, device)
+        batches = batches[sizes.n_batches :][: sizes.n_measured_batches]
+    listed = read_json(adapters / LISTED)
+    for one in tqdm(listed, desc="loading by peft", unit="adapter"):
+        folder = adapters / one["folder"]
+        own = aligned(base, last[one["run"]])
+        one |= read_back(own, folder, batches, device, one["loss"])
+        if one["wrong"]:
+            card = folder / "README.md"
+            said = f"{card.read_text()}\nDo not use it: {'; '.join(one['wrong'])}.\n"
+            write_files(folder, {card.name: said.encode()})
+    write_json(listed, adapters / LISTED)
+
+
+def warn_of_few(measured: Sequence[Batch]) -> None:
+    """Say where a text has too few labels to measure by."""
+    n_labels = sum(int(labels_of_samples(batch).sum()) for batch in measured)
+    said = few_labels(n_labels, sum(len(next(iter(batch.values()))) for batch in measured))
+    if measured and said:
+        print(f"TEXT: {said}", file=sys.stderr)
 
 
 def check_name(name: str) -> str:
@@ -244,6 +331,17 @@ def room(
     return 2 * spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
 
 
+def spectra_options(heads: str, leading: str, text: str) -> tuple[str, ...]:
+    """How much the spectra hold: products of heads, where there is a TEXT or HEADS asks for them;
+    with LEADING, of every matrix the values alone that the largest uniform rank needs.
+    """
+    asked = whether("HEADS", heads or ("no" if text == "-" else "yes"))
+    options = [f"--heads={'yes' if asked else 'no'}"]
+    if whether("LEADING", leading):
+        options.append(f"--leading={max(read_params('checkpoints.own', Measure).budgets)}")
+    return tuple(options)
+
+
 def most_kept(text: str) -> int:
     """How many triplets of a matrix the spectra keep: what a uniform rank may ask, or all (0)."""
     return max(read_params("checkpoints.own", Measure).budgets) if text == "-" else 0
@@ -269,11 +367,22 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def call(stage: str, *arguments: object) -> None:
-    """Run a stage of the family, with its own bar; its error is this program's."""
-    command = [sys.executable, "-m", f"stages.checkpoints.{stage}", *map(str, arguments)]
-    done = subprocess.run(command, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+    """Run a stage of the family in this process, where the libraries are loaded; with its own bar.
+
+    An argument such as `--kept=16` is an option of it, and has the type that its `main` says.
+    """
+    main = import_module(f"stages.checkpoints.{stage}").main
+    parameters = inspect.signature(main, eval_str=True).parameters
+    given = []
+    options = {}
+    for one in arguments:
+        option = re.fullmatch(r"--([a-z-]+)=(.*)", one, re.DOTALL) if isinstance(one, str) else None
+        if option:
+            name = option[1].replace("-", "_")
+            options[name] = parameters[name].annotation(option[2])
+        else:
+            given.append(one)
+    main(*given, **options)
 
 
 def page(
@@ -294,7 +403,7 @@ def page(
     with styled():
         last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
         figures = [drawn("Spectra of the largest updates", last)]
-        parts = ("plans", "losses", "least", "adapters", "best", "worse")
+        parts = ("plans", "losses", "least", "adapters", "best", "worse", "few")
         values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in TABLES}
@@ -339,17 +448,20 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
     """What the page says of plans: a row per budget and rule, losses, least budgets, adapters.
 
-    For each run, `best` is the adapter with which the base has the lowest loss on the windows that
-    choose, and `worse` how many raise its loss.
+    The loss of an adapter that was written is peft's. For each run, `best` is the adapter, with
+    which nothing is wrong, whose base has the lowest loss on the samples that choose; `worse` is
+    how many raise its loss, and `few` is what is to be said of few labels.
     """
     plans = tables["plans"]
     plain = plans[plans["shuffle"] == 0]
+    read = {(one["run"], one["budget"]): {"loss_on_base": one["loss"]} for one in adapters}
     null = plans[plans["shuffle"] > 0].groupby(["run", "budget"])["share_lost"].agg(["min", "max"])
     rows = [
         {
             **row[["run", "budget", "rule", "parameters", "loss", "share_lost"]],
-            **{name: row.get(name, np.nan) for name in ("loss_on_base", "above_uniform", "noise")},
+            **{name: row.get(name, np.nan) for name in MEASURED},
             "chosen": bool(row.get("chosen", row["rule"] == "uniform")),
+            **(read.get((row["run"], row["budget"]), {}) if row.get("chosen") else {}),
             "null": tuple(null.loc[(row["run"], row["budget"])])
             if row["rule"] == "attributed" and (row["run"], row["budget"]) in null.index
             else None,
@@ -358,10 +470,15 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     ]
     budgets = tables["budgets"]
     losses = tables["losses"].to_dict("records")
+    few = {}
     best = {}
     worse = {}
     for loss in losses:
-        own = [one for one in adapters if one["run"] == loss["run"] and one["loss"] is not None]
+        if "n_labels_measured" in loss:
+            counts = (loss["n_labels_measured"], loss["n_samples_measured"])
+            few[loss["run"]] = few_labels(*map(int, counts))
+        own = [one for one in adapters if one["run"] == loss["run"]]
+        own = [one for one in own if one["loss"] is not None and not one.get("wrong")]
         if own:
             best[loss["run"]] = min(own, key=lambda one: one["choosing_loss"])
             worse[loss["run"]] = sum(one["loss"] > loss["loss_base"] for one in own)
@@ -372,6 +489,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         "adapters": adapters,
         "best": best,
         "worse": worse,
+        "few": few,
     }
 
 

@@ -3,7 +3,7 @@ site/index.html.
 
 The pages are the files of the repository, at their places, so that their links hold; a link to a
 file that is no page leads to a copy of it. A link that leads nowhere stops the build. Formulas
-become MathML, which a browser draws itself.
+and letters with an index become MathML, which a browser draws itself.
 """
 
 import html
@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from lib.pages.maths import typeset_page
 
 ROOT = Path(__file__).parents[1]
 FAMILIES = (
@@ -62,6 +64,7 @@ def main(site: Path = ROOT / "site") -> None:
         pages = Path(folder) / "pages"
         for name in listed(PAGES):
             copied(ROOT / name, pages)
+        shutil.copy(ROOT / "tools" / "site.css", pages)
         modules = sorted(ROOT.glob("lib/*/*.py"))
         named = [
             path.relative_to(ROOT).with_suffix("") for path in modules if path.stem != "__init__"
@@ -115,7 +118,9 @@ def copied(path: Path, pages: Path) -> None:
 
 
 def on_page_content(content: str, **_: object) -> str:
-    """Return the page with every formula as MathML; this is a hook of MkDocs."""
+    """Return the page with every formula, and every letter with an index, as MathML; this is a hook
+    of MkDocs.
+    """
     from latex2mathml.converter import convert  # pyright: ignore[reportMissingImports]
 
     def drawn(formula: re.Match[str]) -> str:
@@ -123,7 +128,7 @@ def on_page_content(content: str, **_: object) -> str:
         maths = convert(html.unescape(formula[2]), display="block" if block else "inline")
         return f'<div style="overflow-x: auto">{maths}</div>' if block else maths
 
-    return MATHS.sub(drawn, content)
+    return typeset_page(MATHS.sub(drawn, content))
 
 
 if __name__ == "__main__":

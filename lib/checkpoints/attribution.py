@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.checkpoints.library import refusing
 from lib.checkpoints.update_spectra import blocks
 
 Loss = Callable[[Any], Tensor]  # of a batch, by the parameters as they are now
@@ -34,7 +35,8 @@ def path_attribution(
     `parameters` hold $W_0 + \Delta W$, are moved along the path in place, and are left as they
     were, to the bit: `ended` are copies of them, which are made here where there are none. Whatever
     else the loss depends on stays as it is. Of slopes one module's is held at a time: each is
-    multiplied with the update as the backward pass gives it.
+    multiplied with the update as the backward pass gives it. Raises `InputError` where a pass
+    fails.
     """
     if ended is None:
         ended = {name: parameter.detach().clone() for name, parameter in parameters.items()}
@@ -60,7 +62,8 @@ def path_attribution(
                     end = ended[name].to(parameter)
                     parameter.copy_(end - back * updates[name].to(parameter))
             for batch in batches:
-                loss(batch).backward(inputs=list(parameters.values()))
+                with refusing("TEXT: wanted samples of which the model has a slope"):
+                    loss(batch).backward(inputs=list(parameters.values()))
     finally:
         for hook in hooks:
             hook.remove()

@@ -314,7 +314,7 @@ def runtimes(losses: pd.DataFrame) -> Figure:
 
 def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: int = 32) -> Figure:
     """Leading singular values of the largest updates, a line per snapshot, with the edge of
-    rounding of the last.
+    rounding of the last; where not all values are known, a band up to what each may be.
     """
     rows = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
     if (rows["layer"] > 0).any():  # names need not hold a number
@@ -332,7 +332,11 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
             name = (
                 f"step {row['step']}" if len(chosen) > 1 or row["step"] else "tuned"
             )  # a folder without a step
-            axes.plot(range(1, len(sigma) + 1), sigma, ".-", ms=4, lw=1, color=shade, label=name)
+            numbers = range(1, len(sigma) + 1)
+            axes.plot(numbers, sigma, ".-", ms=4, lw=1, color=shade, label=name)
+            errors = np.asarray(row.get("errors", ()))[:n_values]
+            if len(errors):  # the leading values alone are known, each from below
+                axes.fill_between(numbers, sigma, sigma + errors, color=shade, alpha=0.3, lw=0)
         if final["edge"] > 0:  # none of what an adapter adds
             axes.axhline(final["edge"], color=BOUND_COLOR, ls="--", lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")

@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from lib.checkpoints.names import places_of
 from lib.checkpoints.stored import load_tensor
 from lib.checkpoints.update_spectra import update_of
 from lib.files.files import InputError, file_name
@@ -110,16 +111,25 @@ def _is_mask(entry: Entry) -> bool:
 def aligned(base: Checkpoint, tuned: Checkpoint) -> Checkpoint:
     """The base with the names of what was tuned from it.
 
-    One of the two may have a prefix before every name, as a backbone lacks that of its model.
+    Two names are of one weight where the library loads both into one place of the tuned model; so
+    one of the two may lack a prefix, as a backbone does, or have the names of an older library.
+    Where transformers does not know the model, and for what it joins, the prefix alone decides.
     """
-    change = prefixes(base, tuned)
-    if change == ("", ""):
+    if not (set(base.tensors) - set(tuned.tensors) and set(tuned.tensors) - set(base.tensors)):
         return replace(base, tuned=tuned)
-    stored = _renamed(base, change, tuned)
+    stored = _renamed(base, prefixes(base, tuned), tuned)
+    before, after = (
+        places_of(tuned.model_folder, tuned.config, of.tensors) for of in (base, tuned)
+    )
+    begun = {place: name for name, place in before.items()}
+    told = {name: begun[place] for name, place in after.items() if place in begun}
+    taken = set(told.values())
+    stored = {name: place for name, place in stored.items() if place not in taken} | told
     taken = set(stored.values())
     stored |= {name: name for name in base.tensors if name not in {*taken, *stored}}
     tensors = {name: base.tensors[place] for name, place in sorted(stored.items())}
-    return replace(base, tensors=tensors, stored=stored, tuned=tuned)
+    own = {name: base.stored.get(place, place) for name, place in stored.items()}
+    return replace(base, tensors=tensors, stored=own, tuned=tuned)
 
 
 def prefixes(base: Checkpoint, tuned: Checkpoint) -> tuple[str, str]:
@@ -139,20 +149,20 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
     Rows that only one of them has are those of words that were added to the vocabulary. Raises
     `InputError` where both are one checkpoint, of two architectures, or have other shapes.
     """
-    base = aligned(base, tuned)
     if base.folder.resolve() == tuned.folder.resolve():
         raise InputError(f"{tuned.folder}: {TUNED}, got the base itself")
     if base.model_type != tuned.model_type:
         wanted = f"wanted the base's model_type {base.model_type!r}"
         raise InputError(f"{tuned.folder}: {wanted}, got {tuned.model_type!r}")
+    base = aligned(base, tuned)
     rows = {}
-    words = [(one.config.get("vocab_size"),) for one in (base, tuned)]
+    before, after = _vocabularies(base), _vocabularies(tuned)
     for name in sorted(set(base.tensors) & set(tuned.tensors)):
         one = base.tensors[name]
         other = tuned.tensors[name]
         if one.dtype not in FLOATS or other.dtype not in FLOATS:
             continue
-        of_words = [one.shape[:1], other.shape[:1]] == words
+        of_words = {*one.shape[:1]} & before and {*other.shape[:1]} & after
         grown = of_words and one.shape[1:] == other.shape[1:]
         if one.shape != other.shape and not grown:
             wanted = f"wanted the base's shape {list(one.shape)}"
@@ -205,8 +215,8 @@ def adapter_disk(
     """
     shapes = [entry.shape for entry in base.tensors.values()]
     matrices = [shape for shape in shapes if len(shape) == 2]
-    words = base.config.get("vocab_size")
-    rest = sum(prod(shape) for shape in shapes if len(shape) != 2 or shape[0] == words)
+    words = _vocabularies(base)
+    rest = sum(prod(shape) for shape in shapes if len(shape) != 2 or shape[0] in words)
     ranks = sum(budgets) * (3 if equal else 1)
     return 4 * (ranks * sum(map(sum, matrices)) + 2 * len(budgets) * rest * whole)
 
@@ -229,6 +239,12 @@ def _check_layers(folder: Path, config: dict[str, Any], n_tensors: int) -> None:
             if isinstance(number, int | float) and number > most:
                 wanted = f"wanted at most {most} layers, for weights of {n_tensors} tensors"
                 raise InputError(f"{folder / 'config.json'}: {key}: {wanted}, got {number}")
+
+
+def _vocabularies(checkpoint: Checkpoint) -> set[int]:
+    """The sizes of its vocabularies, also of a part of the model that reads text."""
+    said = (of for key, of in _settings(checkpoint.config) if key == "vocab_size")
+    return {of for of in said if isinstance(of, int)}
 
 
 def _settings(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:

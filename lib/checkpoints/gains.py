@@ -1,6 +1,7 @@
 """What the updates of linear layers gain on a text, and what of it is lost where they are cut."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,19 @@ from torch import Tensor
 
 from lib.checkpoints.factors import moved
 from lib.checkpoints.folders import Checkpoint, aligned
-from lib.checkpoints.linear_modules import (
-    linear_modules,
-    matched_by_content,
-    stored_as_columns,
-)
+from lib.checkpoints.library import refusing
+from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import linear_places, open_base, open_tuned_model
-from lib.checkpoints.texts import Batch, counted, mean_loss, shares
+from lib.checkpoints.texts import (
+    Batch,
+    batch_losses,
+    check_next_token,
+    counted,
+    loss,
+    mean_loss,
+    mean_of,
+    shares,
+)
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
 
@@ -69,6 +76,12 @@ class LinearUpdates:
 
         self.set(cut())
 
+    def leave(self, names: Collection[str]) -> None:
+        """Move these modules no more: they stay as they are."""
+        for held in ("parameters", "base", "tuned"):
+            of = getattr(self, held)
+            setattr(self, held, {name: one for name, one in of.items() if name not in names})
+
     def release(self) -> None:
         """Let go of the model and of all weights."""
         self.model = torch.nn.Module()
@@ -117,9 +130,11 @@ class GainMeasure:
         self.factors = factors
         self.batches = batches
         linear.set(linear.tuned.items())
-        self.tuned = linear.mean_loss(batches)
+        self.each_tuned = batch_losses(linear.model, batches)
+        self.tuned = mean_of(self.each_tuned, batches)
         linear.set(linear.base.items())
-        self.none = linear.mean_loss(batches)
+        self.each_none = batch_losses(linear.model, batches)
+        self.none = mean_of(self.each_none, batches)
         if not self.gain > 0:
             got = f"got {self.none:.4g} without their updates and {self.tuned:.4g} with them"
             wanted = "wanted a text on which the tuned linear layers lower the loss"
@@ -130,10 +145,10 @@ class GainMeasure:
         """By how much the linear updates lower the loss."""
         return self.none - self.tuned
 
-    def of(self, ranks: Mapping[str, int]) -> float:
-        """The loss with every update cut to its rank."""
+    def of(self, ranks: Mapping[str, int]) -> list[float]:
+        """The loss of each batch with every update cut to its rank."""
         self.linear.set_ranks(ranks, self.factors)
-        return self.linear.mean_loss(self.batches)
+        return batch_losses(self.linear.model, self.batches)
 
     def on(
         self, model: torch.nn.Module, parts: Sequence[Batch]
@@ -145,7 +160,7 @@ class GainMeasure:
         peft does.
         """
         layers = linear_modules(model)
-        own_type = [_in_type_of(model, part) for part in parts]
+        own_type = [in_type_of(model, part) for part in parts]
         device = next(model.parameters()).device
 
         def lost(ranks: Mapping[str, int]) -> list[float]:
@@ -179,6 +194,32 @@ class GainMeasure:
         """0 with the whole update of the linear layers, 1 with none."""
         return (loss - self.tuned) / self.gain
 
+    def share_noise(self, losses: Sequence[float]) -> float:
+        """The noise of the share that is lost, of the losses of the batches."""
+        weights = np.array(shares(self.batches)) / len(self.batches)
+        lost, gain = (np.subtract(one, self.each_tuned) for one in (losses, self.each_none))
+        return share_and_noise(weights, lost, gain)[1]
+
+
+def share_and_noise(
+    weights: Float[np.ndarray, " part"],
+    some: Float[np.ndarray, " part"],
+    whole: Float[np.ndarray, " part"],
+) -> tuple[float, float]:
+    r"""The share $s = \sum w_i a_i / \sum w_i b_i$ of weighted means over parts, and its noise.
+
+    The noise is two standard errors of this ratio, to first order: $2 \sqrt{\frac{n}{n-1} \sum
+    w_i^2 (a_i - s b_i)^2} / |\sum w_i b_i|$; infinity where there is one part. Both are no number
+    where the whole is zero.
+    """
+    total = float(weights @ whole)
+    if not total:
+        return np.nan, np.nan
+    share = float(weights @ some) / total
+    n = len(weights)
+    spread = float(np.sqrt((weights**2) @ (some - share * whole) ** 2)) / abs(total)
+    return share, 2 * spread * (n / (n - 1)) ** 0.5 if n > 1 else np.inf
+
 
 class Parts:
     """A text in parts of some samples: what its loss is, and how certainly it is less than another.
@@ -211,6 +252,14 @@ class Parts:
         spread = float(np.sqrt((self.weights**2) @ (pairs - mean) ** 2))
         return mean, 2 * spread * (n / (n - 1)) ** 0.5 if n > 1 else np.inf
 
+    def kept(
+        self, losses: Sequence[float], alone: Sequence[float], whole: Sequence[float]
+    ) -> tuple[float, float]:
+        """The share of the fall of the loss from `alone` to `whole` that is there with some losses,
+        and its noise.
+        """
+        return share_and_noise(self.weights, np.subtract(alone, losses), np.subtract(alone, whole))
+
     def best(self, losses: Mapping[str, Sequence[float]]) -> str:
         """The rule with the lowest loss of those that are below `uniform` by more than the noise.
 
@@ -227,51 +276,118 @@ class Parts:
         return min(means, key=means.__getitem__)
 
 
+def losses_with_whole(
+    model: torch.nn.Module,
+    base: Mapping[str, Weight],
+    tuned: Mapping[str, Weight],
+    parts: Sequence[Batch],
+) -> list[float]:
+    """The losses of a model, such as the base, with every linear update whole, none of it cut.
+
+    An update is added as an adapter's is, to a layer's output in float32; one is made at a time.
+    """
+    layers = linear_modules(model)
+    hooks = []
+    for name in base:
+        adding = _adding_whole(base[name], tuned[name], stored_as_columns(layers[name]))
+        hooks.append(layers[name].register_forward_hook(adding))
+    try:
+        return [mean_loss(model, [in_type_of(model, part)]) for part in parts]
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def check_text(
-    base: Checkpoint, tuned: Checkpoint, batches: Sequence[Batch], measured: Sequence[Batch]
-) -> None:
-    """Raise `InputError` where a plan of this pair and text would: before any work.
+    base: Checkpoint,
+    tuned: Checkpoint,
+    batches: Sequence[Batch],
+    measured: Sequence[Batch],
+    without: Collection[str] = (),
+) -> tuple[list[str], int]:
+    """Raise `InputError` where a plan of this pair and text would, `without` some modules: before
+    any work.
 
     One batch goes through both models, in the types in which they run; the batches that are
-    measured tell whether there is a gain. Without batches only the names of modules are matched.
+    measured tell whether there is a gain. Gives the modules that are never called (`uncalled`),
+    which a plan has to do without too, and how many it then has. Without batches only the names of
+    modules are matched.
     """
     base = aligned(base, tuned)
     if not batches:
-        linear_places(tuned)
-        return
+        places = linear_places(tuned)
+        left = [n for n, (at, _) in places.items() if at in base.tensors and n not in without]
+        return [], len(left)
     shares(batches)
     _check_loss(open_base(base)[0], batches[0])
-    linear, _ = opened_updates(base, tuned)
+    linear, _ = opened_updates(base, tuned, without=without)
     _check_loss(linear.model, batches[0])
-    GainMeasure(linear, {}, measured)
+    check_next_token(linear.model, tuned.config, batches)
+    dead = uncalled(linear, batches[0])
+    linear.leave(dead)
+    if linear.base:
+        GainMeasure(linear, {}, measured)
+    return dead, len(linear.base)
+
+
+def uncalled(linear: LinearUpdates, batch: Batch) -> list[str]:
+    """The linear modules whose weight a loss depends on and whose forward never runs.
+
+    What reads a weight past its module, as a fused kernel does, never sees what peft adds to the
+    module. One forward and one backward pass; a slope is dropped as soon as it is there.
+    """
+    if not linear.parameters:
+        return []
+    layers = linear_modules(linear.model)
+    read: set[str] = set()
+    called: set[str] = set()
+
+    def note(name: str, parameter: Tensor) -> None:
+        read.add(name)
+        parameter.grad = None
+
+    def call(name: str, *_: Any) -> None:
+        called.add(name)
+
+    hooks = []
+    for name, weight in linear.parameters.items():
+        hooks.append(weight.register_post_accumulate_grad_hook(partial(note, name)))
+        hooks.append(layers[name].register_forward_pre_hook(partial(call, name)))
+    try:
+        with refusing(f"TEXT: wanted samples of which {type(linear.model).__name__} has a slope"):
+            found = loss(linear.model, in_type_of(linear.model, batch))
+            found.backward(inputs=list(linear.parameters.values()))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [name for name in linear.parameters if name in read - called]
 
 
 def opened_updates(
-    base: Checkpoint, tuned: Checkpoint, device: str = "cpu"
+    base: Checkpoint, tuned: Checkpoint, device: str = "cpu", without: Collection[str] = ()
 ) -> tuple[LinearUpdates, dict[str, tuple[str, bool]]]:
     """The model of a checkpoint in float32 with its updates, and where its modules are stored.
 
-    Each linear module has its tensor, and whether that is stored as in × out. Beside the model
-    nothing is held but what is mapped from the files.
+    Each linear module has its tensor, and whether that is stored as in × out; those that a plan is
+    `without` are left as tuned. Beside the model nothing is held but what is mapped from the files.
     """
     model = open_tuned_model(tuned)
-    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
-    places = {name: at for name, at in places.items() if at in base.tensors}  # no new layer
-    begun, ended = ({n: of.load(at) for n, at in places.items()} for of in (base, tuned))
-    live = linear_modules(model)
-    found = {name: (at, stored_as_columns(live[name])) for name, at in places.items()}
+    places = linear_places(tuned, model)
+    found = {name: at for name, at in places.items() if at[0] in base.tensors}  # no new layer
+    found = {name: at for name, at in found.items() if name not in without}
+    begun, ended = ({n: of.load(at) for n, (at, _) in found.items()} for of in (base, tuned))
     return LinearUpdates(model.float().to(device), begun, ended), found
 
 
 def _check_loss(model: torch.nn.Module, batch: Batch) -> None:
     """Raise `InputError` where the loss of a batch is no number."""
-    found = mean_loss(model, [_in_type_of(model, batch)])
+    found = mean_loss(model, [in_type_of(model, batch)])
     if not np.isfinite(found):
         name = type(model).__name__
         raise InputError(f"TEXT: wanted samples of which {name} has a finite loss, got {found}")
 
 
-def _in_type_of(model: torch.nn.Module, batch: Batch) -> Batch:
+def in_type_of(model: torch.nn.Module, batch: Batch) -> Batch:
     """A batch whose real numbers have the type of the model's."""
     dtype = next(model.parameters()).dtype
     return {name: of.to(dtype) if of.is_floating_point() else of for name, of in batch.items()}
@@ -285,5 +401,15 @@ def _adding(update: Triplets, by_columns: bool) -> Callable[..., Tensor]:
 
     def add(_: torch.nn.Module, given: tuple[Tensor, ...], made: Tensor) -> Tensor:
         return (made + given[0].float() @ first @ second).to(made.dtype)
+
+    return add
+
+
+def _adding_whole(base: Weight, tuned: Weight, by_columns: bool) -> Callable[..., Tensor]:
+    """A hook that adds x (W - W_0) to what a layer makes of x, in float32."""
+
+    def add(_: torch.nn.Module, given: tuple[Tensor, ...], made: Tensor) -> Tensor:
+        update = tuned.to(made.device).float() - base.to(made.device).float()
+        return (made + given[0].float() @ (update if by_columns else update.mT)).to(made.dtype)
 
     return add

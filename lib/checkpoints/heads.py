@@ -126,9 +126,17 @@ def attention_tensors(config: Mapping[str, Any], names: Iterable[str]) -> dict[i
 
 
 def heads(
-    config: Mapping[str, Any], parts: Mapping[str, str], load: Load, *, fold_norms: bool
+    config: Mapping[str, Any],
+    parts: Mapping[str, str],
+    load: Load,
+    *,
+    fold_norms: bool,
+    repeated: bool = True,
 ) -> Heads:
-    """The heads of a layer, in float64, from the tensors that `attention_tensors` names."""
+    """The heads of a layer, in float64, from the tensors that `attention_tensors` names.
+
+    Where they are not `repeated`, keys and values are those of the groups.
+    """
     layout = LAYOUTS[str(config["model_type"])]
     n_heads, n_kept, d_head = head_sizes(config)
 
@@ -155,10 +163,59 @@ def heads(
     if layout.norm and fold_norms:
         gain = load(parts[layout.norm]).double() + layout.gain_offset
         queries, keys, values = (_folded(W, gain, layout.centred) for W in (queries, keys, values))
-    group = n_heads // len(keys)
+    group = n_heads // len(keys) if repeated else 1
     return Heads(
         queries, keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0), output
     )
+
+
+class Factor(NamedTuple):
+    r"""A projection of heads at the base and as it was tuned, in a basis of its own.
+
+    With the base's $W_0 = Q R$ the tuned one is $W = [Q, Q_\perp]\,(M + [R; 0])$.
+    """
+
+    R: Float[Tensor, "head d_head d_head"]
+    M: Float[Tensor, "head twice d_head"]
+
+    def turned(self, rotation: Float[Tensor, "d_head d_head"]) -> "Factor":
+        """Both times a matrix from the right: the basis stays."""
+        return Factor(self.R @ rotation, self.M @ rotation)
+
+    def repeated(self, n: int) -> "Factor":
+        """Each head so many times."""
+        return Factor(*(one.repeat_interleave(n, 0) for one in self))
+
+
+def factor(
+    W_0: Float[Tensor, "head d_model d_head"], W: Float[Tensor, "head d_model d_head"]
+) -> Factor:
+    """Decompose a projection once, for every product that it is in: two QRs, in float64.
+
+    d_model is to be at least twice d_head.
+    """
+    Q, R = torch.linalg.qr(W_0.double())
+    move = W.double() - W_0.double()
+    inside = Q.mT @ move
+    outside = torch.linalg.qr(move - Q @ inside, mode="r").R
+    return Factor(R, torch.cat([inside, outside], -2))
+
+
+def initial_values(A: Factor, B: Factor) -> Float[Tensor, "head d_head"]:
+    r"""The singular values of the base's products $A_0 B_0^\top$, of which the bases drop out."""
+    return torch.linalg.svdvals(A.R @ B.R.mT)
+
+
+def update_values(A: Factor, B: Factor) -> Float[Tensor, "head twice"]:
+    r"""The singular values of $A B^\top - A_0 B_0^\top$: those of the small core
+    $M_A (M_B + [R_B; 0])^\top + [R_A; 0] M_B^\top$.
+    """
+    d_head = A.R.shape[-1]
+    ended = B.M.clone()
+    ended[..., :d_head, :] += B.R
+    core = A.M @ ended.mT
+    core[..., :d_head, :] += A.R @ B.M.mT
+    return torch.linalg.svdvals(core)
 
 
 def head_sizes(config: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ SAFE: dict[str, Any] = {
     "local_files_only": True,
     "trust_remote_code": False,
 }  # of all that it loads
+NO_DECIMALS = [{"__float__": name} for name in ("Infinity", "-Infinity", "NaN")]  # in a config
 
 
 @contextmanager
@@ -83,3 +85,50 @@ def unloaded(folder: Path, config: Mapping[str, Any]) -> torch.nn.Module:
         made = kind.config_class.from_pretrained(folder, **SAFE)
         with torch.device("meta"):
             return kind(made)
+
+
+def text_config(config: Mapping[str, Any]) -> Any:
+    """The settings of the part of a model that reads text, as the library has them.
+
+    They are those of the whole model where it has no such part, or where the library does not know
+    it. Infinity is a number in them too, which the library writes as an object.
+    """
+    kind = str(config.get("model_type"))
+    with refusing(f"wanted a config of {kind} that transformers can read"):
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        if kind not in CONFIG_MAPPING:
+            return SimpleNamespace(**config)
+        decoded = json.loads(json.dumps(dict(config)), object_hook=_number)
+        return CONFIG_MAPPING[kind].from_dict(decoded).get_text_config()
+
+
+def _number(one: dict[str, Any]) -> Any:
+    """The number that an object of a config stands for, or the object where it is none."""
+    return float(one["__float__"]) if one in NO_DECIMALS else one
+
+
+def is_causal(config: Mapping[str, Any]) -> bool:
+    """Whether the architecture predicts the next token: a language model, also one of images."""
+    return not is_masked(config) and _is_one_of(config, "CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
+
+
+def is_masked(config: Mapping[str, Any]) -> bool:
+    """Whether the architecture predicts tokens that are masked.
+
+    One that the library has for both, such as XLM's, does unless its config says `causal`. Some
+    that read images too, such as Vilt's, are in no list of the library's and are called so.
+    """
+    causal = config.get("causal") and _is_one_of(config, "CAUSAL_LM")
+    called = str(config.get("architectures")).endswith("ForMaskedLM']")
+    return called or (_is_one_of(config, "MASKED_LM") and not causal)
+
+
+def _is_one_of(config: Mapping[str, Any], *tasks: str) -> bool:
+    """Whether the library has the architecture for one of these tasks, without a decoder apart."""
+    from transformers.models.auto import modeling_auto
+
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    known = (getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES").values() for task in tasks)
+    return not config.get("is_encoder_decoder") and any(name in of for of in known)

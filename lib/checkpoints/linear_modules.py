@@ -1,20 +1,13 @@
-"""The linear layers of a live model, and what tuning changed beside their weights.
+"""The linear layers of a live model, and what tuning changed beside their weights."""
 
-peft knows modules by their names in the live model, which are not always those of the tensors on
-disk: here the two are matched by content, or by names where these decide, and what matches nothing
-is refused by name.
-"""
-
-import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
-
-from lib.files.files import InputError
 
 HEADS = ("lm_head", "embed_out", "score", "classifier")
 ROUTERS = ("router", "gate")
@@ -24,8 +17,24 @@ def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """The linear layers that an adapter may change, by name: no embedding, head or router.
 
     A layer of a class derived from `Linear` is one, as peft has it, but for the projection of
-    `MultiheadAttention`, whose forward is never called.
+    `MultiheadAttention`, whose forward is never called. A layer that shares its weight is none
+    (`shared_linear_modules`).
     """
+    found = _adaptable(model)
+    shared = {*_shared(model, found)}
+    return {name: module for name, module in found.items() if name not in shared}
+
+
+def shared_linear_modules(model: torch.nn.Module) -> list[str]:
+    """The linear layers, no head or router, whose weight is another module's too.
+
+    peft would add to each place alone, and would merge into the one weight once for every place.
+    """
+    return _shared(model, _adaptable(model))
+
+
+def _adaptable(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The linear layers that are no head or router, by name."""
     whole: Any = model
     head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
     return {
@@ -38,6 +47,28 @@ def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     }
 
 
+def _shared(model: torch.nn.Module, layers: Mapping[str, torch.nn.Module]) -> list[str]:
+    """The layers whose weight stands at more than one place of the model."""
+    everywhere = model.named_modules(remove_duplicate=False)
+    places = Counter(id(weight) for _, module in everywhere for weight in own_weights(module))
+    return [
+        name for name, one in layers.items() if any(places[id(w)] > 1 for w in own_weights(one))
+    ]
+
+
+def own_weights(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The matrices that a module holds itself."""
+    return [one for one in module.parameters(recurse=False) if one.dim() > 1]
+
+
+def by_layers(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names of modules or tensors, those of all layers under one name: `layers.*.up`."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(re.sub(r"(?<=\.)\d+(?=\.)", "*", name), []).append(name)
+    return {name: alike[name] for name in sorted(alike)}
+
+
 def is_linear(module: torch.nn.Module) -> bool:
     """Whether peft would wrap a module as a linear layer that is called."""
     if isinstance(module, NonDynamicallyQuantizableLinear):
@@ -48,30 +79,6 @@ def is_linear(module: torch.nn.Module) -> bool:
 def stored_as_columns(module: torch.nn.Module) -> bool:
     """Whether the weight is stored as in × out (transformers' Conv1D)."""
     return type(module).__name__ == "Conv1D"
-
-
-def matched_by_content(
-    model: torch.nn.Module, tensors: Iterable[tuple[str, Tensor]]
-) -> dict[str, str]:
-    """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
-
-    The model must have been read in the types of its checkpoint, or in wider ones, as the library
-    does for some modules. Raises `InputError`, naming the module, where no tensor or more than one
-    is equal: then names would have to be guessed.
-    """
-    by_digest: dict[str, list[str]] = {}
-    for name, tensor in tensors:
-        if tensor.dim() == 2:
-            by_digest.setdefault(_digest(tensor), []).append(name)
-    matched = {}
-    for name, module in linear_modules(model).items():
-        weight: Any = module.weight
-        equal = by_digest.get(_digest(weight), [])
-        if len(equal) != 1:
-            wanted = "wanted one tensor of the checkpoint that equals this module's weight"
-            raise InputError(f"{name}: {wanted}, got {equal}")
-        matched[name] = equal[0]
-    return matched
 
 
 def fused_experts(model: torch.nn.Module) -> list[str]:
@@ -88,48 +95,6 @@ def fused_experts(model: torch.nn.Module) -> list[str]:
     return found
 
 
-def matched_by_name(
-    model: torch.nn.Module, shapes: Mapping[str, Sequence[int]]
-) -> dict[str, str] | None:
-    """For each linear module, the tensor on disk that the library loads into it, by names alone.
-
-    The model may be on the meta device. None where names do not decide: where a module's weight is
-    made of several tensors or of a part of one, has another shape, or none by its name.
-    """
-    wanted = model.state_dict()
-    fitting = {
-        place: [name for name in names if list(wanted[place].shape) == list(shapes[name])]
-        for place, names in stored_places(model, shapes).items()
-    }
-    found = {name: fitting.get(f"{name}.weight", []) for name in linear_modules(model)}
-    if any(len(names) != 1 for names in found.values()):
-        return None
-    return {name: names[0] for name, names in found.items()}
-
-
-def stored_places(model: torch.nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
-    """For each entry of a live model, the tensors on disk that the library loads into it alone.
-
-    The names are the library's own renaming. A tensor that it splits or joins with others is left
-    out.
-    """
-    from transformers import conversion_mapping, core_model_loading
-
-    whole: Any = model
-    renamings, converters = [], []
-    for change in conversion_mapping.get_model_conversion_mapping(whole):
-        converts = isinstance(change, core_model_loading.WeightConverter)
-        (converters if converts else renamings).append(change)
-    wanted = whole.state_dict()
-    how = (renamings, converters, whole.base_model_prefix, wanted)
-    placed: dict[str, list[str]] = {}
-    for name in names:
-        place, converted = core_model_loading.rename_source_key(name, *how)
-        if converted is None and place in wanted:
-            placed.setdefault(place, []).append(name)
-    return placed
-
-
 class Rest(NamedTuple):
     """What tuning changed beside the weights of linear layers.
 
@@ -138,6 +103,7 @@ class Rest(NamedTuple):
 
     modules: list[str]  # saved whole
     parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
+    buffers: dict[str, Tensor]  # of these modules, which peft wants too
     biases: bool  # whether a bias of a linear layer is among them
     tied: bool  # whether peft must tie a saved head and embedding
     left: list[str]  # parameters that cannot be carried so
@@ -155,56 +121,92 @@ class Rest(NamedTuple):
 
 
 def beside_linear_layers(
-    base: torch.nn.Module, tuned: torch.nn.Module, new: Collection[str] = (), *, whole: bool = True
+    base: torch.nn.Module,
+    tuned: torch.nn.Module,
+    new: Collection[str] = (),
+    *,
+    whole: bool = True,
+    without: Collection[str] = (),
 ) -> Rest:
     """What differs between two models beside the weights of linear layers, and what is `new`.
 
     Without `whole` that is only what is new: parameters that the base's own checkpoint lacks.
-    A module is saved whole, a tied head with its embedding, and so is a linear layer that is new. A
-    parameter is left that has another shape than in the base, or whose module holds linear layers.
+    A module is saved whole, a tied head with its embedding, and so is a linear layer that is new or
+    that no plan has (`without`), at each of its places. A parameter is left that has another shape
+    than in the base, or whose module holds linear layers.
     """
-    targets = linear_modules(tuned)
+    targets = linear_modules(tuned).keys() - {*without}
     linear = {name for name in targets if f"{name}.weight" not in new}
-    before = dict(base.named_parameters())
+    before = dict(base.named_parameters(remove_duplicate=False))  # a tied head too
     after = dict(tuned.named_parameters())
     moved = [
         name
         for name, p in after.items()
-        if name in new or (whole and (name not in before or not p.equal(before[name])))
+        if name in new or (whole and (name not in before or not _equal(p, before[name])))
     ]
     owners = {name: name.rpartition(".")[0] for name in moved}
-    biases = [name for name in moved if owners[name] in linear and not name.endswith(".weight")]
-    rest = [name for name in moved if owners[name] not in linear]
+
+    def has_room(name: str) -> bool:
+        return _fits(after[name], before.get(name))
 
     def fits(name: str) -> bool:
-        same_shape = name in before and after[name].shape == before[name].shape
-        return same_shape and not any(other.startswith(f"{owners[name]}.") for other in linear)
+        return has_room(name) and not any(other.startswith(f"{owners[name]}.") for other in linear)
 
+    of_linear = [name for name in moved if owners[name] in linear and not name.endswith(".weight")]
+    biases = [name for name in of_linear if has_room(name)]
+    rest = [name for name in moved if owners[name] not in linear]
     owned = {owners[name] for name in rest if fits(name)}
+    alike = {id(w) for name in owned for w in own_weights(tuned.get_submodule(name))}
+    shared = {*shared_linear_modules(tuned)}
+    owned |= {n for n in shared if alike & {*map(id, own_weights(tuned.get_submodule(n)))}}
     modules = {m for m in owned if not any(m.startswith(f"{other}.") for other in owned)}
     live: Any = tuned
     names = {module: name for name, module in tuned.named_modules()}
     head = live.get_output_embeddings()
-    embedding = live.get_input_embeddings()
-    if head is not None and head.weight is embedding.weight and names[embedding] in modules:
+    embedding = _embedding(tuned)
+    one = head is not None and embedding is not None and head.weight is embedding.weight
+    if one and names[embedding] in modules:
         modules.add(names[head])
     parameters = {name: after[name] for name in biases}
     for module in sorted(modules):
-        own = tuned.get_submodule(module).named_parameters()
-        parameters |= {f"{module}.{name}": parameter for name, parameter in own}
+        own = tuned.get_submodule(module).named_parameters(prefix=module)
+        parameters |= {name: one for name, one in own if _fits(one, before.get(name))}
     # peft knows tied modules by these names alone
     told = any(name.split(".")[-1] in ("embed_tokens", "lm_head") for name in modules)
     return Rest(
         modules=sorted(modules),
         parameters={name: one.detach().clone() for name, one in parameters.items()},
+        buffers=_buffers(tuned, modules),
         biases=bool(biases),
-        tied=told and bool(live.config.get_text_config().tie_word_embeddings),
-        left=[name for name in rest if not fits(name)],
+        tied=told and one,
+        left=[name for name in of_linear if not has_room(name)]
+        + [name for name in rest if not fits(name)],
     )
 
 
-def _digest(weight: Float[Tensor, "row col"]) -> str:
-    wide = torch.promote_types(weight.dtype, torch.float32)  # every narrower type fits into it
-    data = weight.detach().cpu().to(wide).contiguous()
-    shape = f"{tuple(data.shape)}".encode()
-    return hashlib.sha256(shape + data.view(torch.uint8).numpy().tobytes()).hexdigest()
+def _fits(after: Tensor, before: Tensor | None) -> bool:
+    return before is not None and after.shape == before.shape
+
+
+def _equal(after: Tensor, before: Tensor) -> bool:
+    """Whether a parameter is that of the base, in whose type an adapter is loaded."""
+    return after.shape == before.shape and after.to(before).equal(before)
+
+
+def _buffers(model: torch.nn.Module, modules: Iterable[str]) -> dict[str, Tensor]:
+    """The buffers of modules that are stored with them, by name."""
+    found = {}
+    for module in modules:
+        part = model.get_submodule(module)
+        own = part.state_dict().keys() - dict(part.named_parameters(remove_duplicate=False))
+        found |= {f"{module}.{name}": part.state_dict()[name].clone() for name in sorted(own)}
+    return found
+
+
+def _embedding(model: torch.nn.Module) -> Any:
+    """The input embedding of a model; None where the library says that it has none."""
+    live: Any = model
+    try:
+        return live.get_input_embeddings()
+    except NotImplementedError:
+        return None

@@ -1,21 +1,18 @@
 """Live models of the transformers library: made from sizes, read from a folder, written to one."""
 
+from collections import Counter
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
 
-from lib.checkpoints.folders import Checkpoint
+from lib.checkpoints.folders import FLOATS, Checkpoint
 from lib.checkpoints.library import SAFE, model_class, quiet, refusing, unloaded
-from lib.checkpoints.linear_modules import (
-    linear_modules,
-    matched_by_content,
-    matched_by_name,
-    stored_as_columns,
-    stored_places,
-)
+from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
+from lib.checkpoints.names import linear_tensors, places_of, stored_places, tied_names
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
 
@@ -90,19 +87,17 @@ def open_model(
     return model.train(False)
 
 
-def linear_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]]:
+def linear_places(
+    checkpoint: Checkpoint, model: torch.nn.Module | None = None
+) -> dict[str, tuple[str, bool]]:
     """The tensor of each linear module, and whether it is stored as in × out.
 
-    Where names decide no weight is read; else the model is opened, and matched by content.
+    Names decide, and no weight is read: the model is its own, or one on the meta device. Raises
+    `InputError`, naming a module, where it has no tensor of its own.
     """
-    model = unloaded(checkpoint.model_folder, checkpoint.config)
-    with refusing(f"{checkpoint.model_folder}: wanted weights of {type(model).__name__}"):
-        shapes = {name: entry.shape for name, entry in checkpoint.tensors.items()}
-        places = matched_by_name(model, shapes)
-    if places is None:
-        model = open_tuned_model(checkpoint)
-        tensors = ((name, checkpoint.load(name)) for name in checkpoint.tensors)
-        places = matched_by_content(model, tensors)
+    model = model or unloaded(checkpoint.model_folder, checkpoint.config)
+    shapes = {name: entry.shape for name, entry in checkpoint.tensors.items()}
+    places = linear_tensors(model, shapes)
     live = linear_modules(model)
     return {name: (place, stored_as_columns(live[name])) for name, place in places.items()}
 
@@ -127,18 +122,16 @@ def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:
     """The model of what was tuned; that of an adapter is its base's in float32, with what it
     changes.
 
+    Weights that are stored in float32 stay so, also where the config names a narrower type.
     Raises `InputError` where an adapter changes one alone of tied weights.
     """
     if not isinstance(tuned, AdapterCheckpoint):
-        return open_model(tuned.folder, tuned.config)
+        return open_model(tuned.folder, tuned.config, wide_type(tuned))
     model = open_model(tuned.model_folder, tuned.config, torch.float32)
-    names: dict[int, list[str]] = {}
     live = dict(model.named_parameters(remove_duplicate=False))
-    for name, parameter in live.items():
-        names.setdefault(id(parameter), []).append(name)
+    alike = tied_names(model)
     for name in tuned.changed:
-        alike = names[id(live[name])] if name in live else []
-        if not alike or not {*alike} <= {*tuned.changed}:
+        if name not in live or not {*alike[name]} <= {*tuned.changed}:
             wanted = f"wanted a weight of {type(model).__name__} that is tied to no other"
             raise InputError(f"{tuned.folder}: {wanted}, got {name}: merge it first")
     with torch.no_grad():
@@ -146,6 +139,33 @@ def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:
             if name in tuned.tensors:
                 live[name].copy_(tuned.load(name))
     return model
+
+
+def wide_type(checkpoint: Checkpoint) -> torch.dtype | None:
+    """The type in which most of a checkpoint's weights are stored, if it is float32 or float64."""
+    of_type = Counter[str]()
+    for entry in checkpoint.tensors.values():
+        of_type[entry.dtype] += prod(entry.shape) if entry.dtype in FLOATS else 0
+    most = max(of_type, key=of_type.__getitem__, default="")
+    return {"F32": torch.float32, "F64": torch.float64}.get(most)
+
+
+def put(model: torch.nn.Module, parameters: Mapping[str, torch.Tensor]) -> None:
+    """Have a model compute with these parameters in place of its own.
+
+    One that it ties to another gets a place of its own, as in peft, where the two would not be
+    equal.
+    """
+    alike = tied_names(model)
+    with torch.no_grad():
+        for name, value in parameters.items():
+            others = [parameters.get(other) for other in alike[name]]
+            if all(other is not None and other.equal(value) for other in others):
+                model.get_parameter(name).copy_(value)
+            else:
+                module, _, own = name.rpartition(".")
+                held = value.to(model.get_parameter(name)).clone()
+                setattr(model.get_submodule(module), own, torch.nn.Parameter(held))
 
 
 def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
@@ -169,6 +189,27 @@ def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
             model.state_dict()[name].copy_(after[name])
     parameters = dict(model.named_parameters())
     return model.train(False), [name for name in missing if name in parameters]
+
+
+def tuned_alone(base: Checkpoint, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What a base computes with in place of the parameters that the tuned model alone has.
+
+    For a bias that is zero, and for a head that is tied in the base its embedding. A parameter
+    without a counterpart is left out.
+    """
+    if base.tuned is None or set(base.tuned.tensors) <= set(base.tensors):
+        return {}
+    begun, _ = open_base(base)
+    held = dict(begun.named_parameters(remove_duplicate=False))
+    tied, apart = tied_names(begun), tied_names(model)
+    stored = {*places_of(base.tuned.model_folder, base.tuned.config, base.tensors).values()}
+    found = {}
+    for name, parameter in model.named_parameters():
+        if name in held and name not in stored and tied[name] and not apart[name]:
+            found[name] = held[name].detach()
+        elif name not in held and name.endswith("bias"):
+            found[name] = torch.zeros_like(parameter)
+    return found
 
 
 def check_architecture(folder: Path, config: Mapping[str, Any]) -> None:

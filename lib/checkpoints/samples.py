@@ -5,7 +5,7 @@ Every sample is a row of `input_ids` with `labels`: -100 stands where a token do
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ Ids = Callable[[str], list[int]]  # the tokens of a text
 IGNORED = -100  # the label of a token that does not count
 MASKED_SHARE = 0.15  # of the tokens of a window, as BERT was trained
 SEED = 0  # of the tokens that are masked
+FEW_LABELS = 300  # a share that is measured on fewer labels is hardly told from another
 WANTED = "wanted messages, or prompt and completion"
 
 
@@ -41,10 +42,52 @@ def of_json_lines(file: Path) -> bool:
         return False
 
 
+def labels_of_samples(samples: Mapping[str, Tensor]) -> Int[Tensor, " sample"]:
+    """How many labels of each sample count: tokens after the first, or one for its class.
+
+    A sample with real numbers for labels counts once, however many they are.
+    """
+    given = samples.get("labels", samples.get("input_ids"))
+    if given is None or given.is_floating_point():
+        return torch.ones(min(map(len, samples.values())), dtype=torch.long)
+    counts = given != IGNORED
+    if "labels" not in samples:
+        counts = counts[:, 1:]  # nothing foretells the first token
+    return counts.flatten(1).sum(1) if counts.dim() > 1 else counts.long()
+
+
+def enough_samples(
+    samples: Mapping[str, Tensor], batch_size: int, n_batches: int, n_labels: int
+) -> int:
+    """The number of samples of a batch with which the batches have `n_labels` labels each, in the
+    mean: at least `batch_size`, and no more than the samples are enough for.
+
+    A classifier has one label a sample, where a window of tokens has hundreds.
+    """
+    counts = labels_of_samples(samples).cumsum(0)
+    n_needed = int((counts < n_labels * n_batches).sum()) + 1
+    most = len(counts) // n_batches
+    return max(batch_size, min(-(-n_needed // n_batches), most))
+
+
+def few_labels(n_labels: int, n_measured: int) -> str | None:
+    """What is to be said where a text has too few labels to measure by, else None."""
+    if n_labels >= FEW_LABELS:
+        return None
+    noise = 1 / max(n_labels, 1) ** 0.5
+    return (
+        f"only {n_labels} labels in the {n_measured} samples that are measured: of so few, an "
+        f"accuracy has a noise of up to {noise:.1g}, and a loss or a share of the gain is as "
+        f"uncertain; give a text with more, if you have one"
+    )
+
+
 def json_samples(
-    file: Path, ids: Ids, tokenizer: Any, seq_len: int, n_wanted: int
+    file: Path, ids: Ids, tokenizer: Any, seq_len: int, n_wanted: int, n_labels: int = 0
 ) -> dict[str, Tokens]:
     """The first samples of JSON lines, each cut to `seq_len` tokens; one line is held at a time.
+
+    They are `n_wanted`, or as many more as it takes for `n_labels` labels, as far as the file goes.
 
     A line has `messages`, of which the assistant's tokens count, or `prompt` and `completion`, of
     which the completion's do. A sample of which no token counts after the cut is left out. Raises
@@ -55,14 +98,16 @@ def json_samples(
         _object(f"{file}: line {i}", line)
     found = []
     n_left = 0
+    n_counted = 0
     for i, line in _lines(file):
-        if len(found) == n_wanted:
+        if len(found) >= n_wanted and n_counted >= n_labels:
             break
         where = f"{file}: line {i}"
         sample = _sample(where, _object(where, line), ids, tokenizer)
         sample = Sample(sample.ids[:seq_len], [False, *sample.counts[1:seq_len]])
         if any(sample.counts):
             found.append(sample)
+            n_counted += sum(sample.counts)
         else:
             n_left += 1
     if len(found) < n_wanted:

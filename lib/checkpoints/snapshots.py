@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,18 +15,22 @@ import torch
 
 from lib.checkpoints.adapters import LISTED
 from lib.checkpoints.folders import (
+    INDEX,
     NUMBER,
     TUNED,
+    WHOLE,
     Checkpoint,
     check_pair,
     n_matrices,
     open_checkpoint,
 )
-from lib.checkpoints.stored import CONFIG
+from lib.checkpoints.stored import CONFIG, WEIGHTS
 from lib.checkpoints.tuned_adapters import is_adapter, open_adapter
 from lib.checkpoints.update_spectra import squared_norm, update_of
 from lib.files.files import InputError
+from lib.files.inputs import read_json
 
+STATE = "trainer_state.json"  # beside the weights that transformers' trainer wrote
 JUMP = 10.0  # times the median rate of its run: so far does no neighbour of a smooth training move
 COLUMNS = {"run": str, "before": int, "step": int, "tensor": str, "digest": str, "moved": float}
 
@@ -48,11 +53,17 @@ def open_snapshots(folder: Path, base: Checkpoint | None = None) -> list[Snapsho
     """The checkpoint or the adapter that a folder is, or all that stand in it, by run and step.
 
     A folder such as `large-0/checkpoint-300` is step 300 of the run `large-0`. Adapters that were
-    cut beside `adapters.json` are none of them. Raises `InputError` where there is none.
+    cut beside `adapters.json` are none of them. Weights in the folder itself come after the
+    snapshots in it, as a trainer leaves them. Raises `InputError` where there is none.
     """
     if any((folder / name).is_file() for name in ("config.json", CONFIG)):
         name = folder.resolve().name
-        return [Snapshot(name, _step(name), open_tuned(folder, base))]
+        inside = sorted(
+            (Snapshot(name, _step(path.name), open_tuned(path, base)) for path in _inside(folder)),
+            key=lambda one: one.step,
+        )
+        step = _last_step(folder, inside) if inside else _step(name)
+        return [*inside, Snapshot(name, step, open_tuned(folder, base))]
     made = {path.parent for path in folder.glob(f"**/{LISTED}")}
     found = sorted(
         {
@@ -144,6 +155,32 @@ def digest(W: torch.Tensor) -> str:
 def _step(name: str) -> int:
     found = re.search(rf"(?:step|checkpoint|snapshot)[-_]?({NUMBER})$", name)
     return int(found[1]) if found else 0
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The snapshots beside the weights of a folder; what holds a trainer's state alone is none."""
+    names = (WHOLE, INDEX, WEIGHTS)
+    return [
+        path
+        for path in folder.iterdir()
+        if re.fullmatch(rf"(step|checkpoint|snapshot)[-_]?{NUMBER}", path.name)
+        and any((path / name).is_file() for name in names)
+    ]
+
+
+def _last_step(folder: Path, inside: Sequence[Snapshot]) -> int:
+    """The step of the weights of a folder, at least one after the last snapshot in it.
+
+    It is the trainer's own, where its state says how many there were.
+    """
+    last = inside[-1]
+    told = [last.step + 1]
+    for place, key in ((folder, "global_step"), (last.checkpoint.folder, "max_steps")):
+        with suppress(InputError):  # where there is no state, or a broken one
+            state = read_json(place / STATE)
+            found = state.get(key) if isinstance(state, dict) else None
+            told += [found] if isinstance(found, int) else []
+    return max(told)
 
 
 def _matrices(one: Checkpoint, other: Checkpoint) -> list[str]:

@@ -46,7 +46,7 @@ def read_tensor(file: Path, name: str) -> Any:
         tensor = _opened(file, *_version(file)).get_tensor(name)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{file}: wanted the tensor {name}, got: {error}") from error
-    if not torch.isfinite(tensor).all():
+    if not (torch.isfinite(tensor.sum()) or torch.isfinite(tensor).all()):  # the sum is quicker
         raise InputError(f"{file}: wanted finite weights, got NaN or infinity in {name}")
     return tensor
 

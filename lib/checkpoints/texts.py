@@ -1,6 +1,7 @@
 """Texts in batches of tokens, and a model's own loss on them."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,9 +12,16 @@ from jaxtyping import Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from lib.checkpoints.library import SAFE, has_code, refusing
-from lib.checkpoints.samples import IGNORED, json_samples, masked, of_json_lines
+from lib.checkpoints.library import SAFE, has_code, is_causal, is_masked, refusing, text_config
+from lib.checkpoints.samples import (
+    IGNORED,
+    enough_samples,
+    json_samples,
+    masked,
+    of_json_lines,
+)
 from lib.files.files import InputError
 
 Batch = dict[str, Tensor]
@@ -27,31 +35,94 @@ TOKENIZERS = (
     "sentencepiece.bpe.model",
 )
 TABLES = (".csv", ".tsv", ".parquet", ".json", ".arrow", ".xlsx")
+WITHIN = 0.005  # of a loss, by which it is told from another
 LEAST_PART = 1 << 20  # bytes of a text that are read at once
 BYTES_A_TOKEN = 16  # more than a token of a text has, so that one part is nearly always enough
 
 
 def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     """The model's own loss of a batch: a mean over tokens, or over samples, in nats."""
+    return loss_and_output(model, batch)[0]
+
+
+def loss_and_output(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+    """The model's own loss of a batch, and all that it gives with it.
+
+    What a model in evaluation mode keeps from one pass to the next is made anew, by a change of its
+    mode: Levit keeps biases, with the graph of the pass that made them.
+    """
     wanted = f"TEXT: wanted samples of which {type(model).__name__} has a loss, got {sorted(batch)}"
     with refusing(wanted):
+        if not model.training:
+            model.train()
+            model.eval()
         given = dict(batch)
         if "labels" not in given:
             given["labels"] = given["input_ids"]
-        found = model(**given).loss
-    if found is None:
+        output = model(**given)
+    if output.loss is None:
         raise InputError(f"{wanted}: it has other labels, give them as safetensors")
-    return found
+    return output.loss, output
+
+
+def check_next_token(
+    model: torch.nn.Module, config: Mapping[str, Any], batches: Sequence[Batch]
+) -> None:
+    """Raise `InputError` where a causal model's loss is that of each token itself: of copying.
+
+    Of one sample whose labels are its own tokens, the model's loss is compared with the cross
+    entropies of its logits. Other labels are the user's to choose.
+    """
+    if not is_causal(config) or "input_ids" not in batches[0]:
+        return
+    [batch, *_] = pieces(batches[:1], 1)
+    ids = batch["input_ids"]
+    labels = batch.get("labels", ids)
+    if labels.shape != ids.shape or not ((labels == ids) | (labels == IGNORED)).all():
+        return
+    with torch.no_grad():
+        found, output = loss_and_output(model, batch)
+    logits = getattr(output, "logits", None)
+    if logits is None or logits.shape[:-1] != ids.shape:
+        return
+    logits = logits.float()
+    same = float(cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED))
+    following = (logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    after = float(cross_entropy(*following, ignore_index=IGNORED))
+    if math.isclose(found, same, rel_tol=WITHIN) and not math.isclose(found, after, rel_tol=WITHIN):
+        got = f"got {type(model).__name__}, whose loss {same:.4g} is of the same token"
+        wanted = "wanted a model that has the loss of the next token"
+        raise InputError(f"TEXT: {wanted}, {got} (of the next one: {after:.4g})")
 
 
 def mean_loss(model: torch.nn.Module, batches: Sequence[Batch]) -> float:
     """The mean of the loss over all that counts in the batches."""
+    return mean_of(batch_losses(model, batches), batches)
+
+
+def batch_losses(model: torch.nn.Module, batches: Sequence[Batch]) -> list[float]:
+    """The loss of each batch."""
     with torch.no_grad():
-        losses = (
-            share * float(loss(model, batch))
-            for share, batch in zip(shares(batches), batches, strict=True)
-        )
-        return sum(losses) / len(batches)
+        return [float(loss(model, batch)) for batch in batches]
+
+
+def mean_of(losses: Sequence[float], batches: Sequence[Batch]) -> float:
+    """The mean of the losses of batches over all that counts in them."""
+    weighted = (share * one for share, one in zip(shares(batches), losses, strict=True))
+    return sum(weighted) / len(batches)
+
+
+def pieces(batches: Sequence[Batch], size: int) -> list[Batch]:
+    """Batches of at most `size` samples, each with a label that counts; smaller ones as they are.
+
+    Of a piece alone the slopes are held in memory.
+    """
+    found = []
+    for batch in batches:
+        n = len(next(iter(batch.values())))
+        parts = [{k: of[i : i + size] for k, of in batch.items()} for i in range(0, n, size)]
+        found += [batch] if n <= size else [part for part in parts if counted(part)]
+    return found
 
 
 def shares(batches: Sequence[Batch]) -> list[float]:
@@ -80,8 +151,12 @@ def read_batches(
     batch_size: int,
     n_batches: int,
     device: str = "cpu",
+    n_labels: int = 0,
 ) -> list[Batch]:
     """The first batches of a text: windows of tokens that do not overlap, or samples of a file.
+
+    A batch has `batch_size` samples, or as many more as it takes for `n_labels` labels, as far as
+    the text has them: a classifier has one label a sample.
 
     Windows have `seq_len` tokens, or as many positions as the model was made for; for a masked
     language model some are masked. A file of JSON lines holds conversations or completions
@@ -89,22 +164,25 @@ def read_batches(
     `pixel_values`, ...; `labels`, which a language model may lack), samples along the first axis.
     Raises `InputError` where there is too little, or a token that the vocabulary lacks.
     """
-    n_words = int(config.get("vocab_size", 0))
-    most = config.get("max_position_embeddings") or config.get("n_positions") or seq_len
+    read = text_config(config)
+    n_words = int(getattr(read, "vocab_size", 0) or 0)
+    most = getattr(read, "max_position_embeddings", None) or 0
     wanted = n_batches * batch_size
-    is_masked = str(config.get("architectures")).endswith("ForMaskedLM']")
+    kind = ""
+    has_masks = is_masked(config)
     try:
         check_plain(text, config)
         if text.suffix == ".safetensors":
             samples = load_file(text)
         else:
-            seq_len = min(seq_len, int(most))
+            seq_len = min(seq_len, int(most)) if most > 0 else seq_len
             if text.suffix == ".jsonl" or of_json_lines(text):
-                samples = lines(folder, config, text, seq_len, wanted)
+                samples = lines(folder, config, text, seq_len, wanted, n_labels * n_batches)
             else:
+                kind = f", windows of {seq_len} tokens"
                 tokens = first_tokens(folder, text, n_words, wanted * seq_len)
-                samples = {"input_ids": windows(folder, tokens, seq_len, special=is_masked)}
-        if is_masked and "input_ids" in samples and "labels" not in samples:
+                samples = {"input_ids": windows(folder, tokens, seq_len, special=has_masks)}
+        if has_masks and "input_ids" in samples and "labels" not in samples:
             samples = masked(samples, folder, open_tokenizer(folder))
     except SafetensorError as error:
         raise InputError(f"{text}: wanted a safetensors file, got: {error}") from error
@@ -112,8 +190,10 @@ def read_batches(
         raise InputError(f"{text}: wanted a text, got: {error}") from error
     n = min(map(len, samples.values()), default=0)
     if n < wanted:
-        sizes = f"{n_batches} batches of {batch_size}, windows of {seq_len} tokens"
+        sizes = f"{n_batches} batches of {batch_size}{kind}"
         raise InputError(f"{text}: wanted {wanted} samples ({sizes}), got {n}")
+    batch_size = enough_samples(samples, batch_size, n_batches, n_labels)
+    wanted = n_batches * batch_size
     ids = samples.get("input_ids")
     if ids is not None and not 0 <= int(ids[:wanted].min()) <= int(ids[:wanted].max()) < n_words:
         got = f"{int(ids.min())}..{int(ids.max())}"
@@ -161,21 +241,26 @@ def windows(
 
 
 def lines(
-    folder: Path, config: Mapping[str, Any], file: Path, seq_len: int, n_wanted: int
+    folder: Path,
+    config: Mapping[str, Any],
+    file: Path,
+    seq_len: int,
+    n_wanted: int,
+    n_labels: int = 0,
 ) -> dict[str, Int[Tensor, "sample position"]]:
-    """The samples of JSON lines, which a causal model alone has."""
-    if not str(config.get("architectures")).endswith("ForCausalLM']"):
+    """The samples of JSON lines, which a causal model alone has, also one that reads images too."""
+    if not is_causal(config):
         got = f"got {config.get('architectures')}: give its own arguments as safetensors"
         raise InputError(f"{file}: wanted a causal model for JSON lines, {got}")
     tokenizer = open_tokenizer(folder)
-    n_words = int(config.get("vocab_size", 0))
+    n_words = int(getattr(text_config(config), "vocab_size", 0) or 0)
 
     def ids(words: str) -> list[int]:
         if tokenizer is None:
             return token_ids(folder, words.encode(), n_words).tolist() if words else []
         return tokenizer(words, add_special_tokens=False)["input_ids"]
 
-    return json_samples(file, ids, tokenizer, seq_len, n_wanted)
+    return json_samples(file, ids, tokenizer, seq_len, n_wanted, n_labels)
 
 
 def first_tokens(folder: Path, file: Path, vocab_size: int, n_wanted: int) -> Int[Tensor, " token"]:

@@ -5,6 +5,7 @@ are no matrices, modules that the base lacks, pickles.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from lib.checkpoints.folders import INDEX, WHOLE, Checkpoint, prefixes
 from lib.checkpoints.library import unloaded
 from lib.checkpoints.linear_modules import stored_as_columns
+from lib.checkpoints.names import places_of
 from lib.checkpoints.stored import (
     CONFIG,
     PLAIN,
@@ -133,14 +135,25 @@ def stored_by_columns(base: Checkpoint, folder: Path) -> frozenset[str]:
 
 
 def _with_names_of(base: Checkpoint, adapter: Checkpoint) -> Checkpoint:
-    """The base with the live model's names, which an adapter has: one may lack a prefix."""
-    old, new = prefixes(base, adapter)
-    stored = {
-        new + name.removeprefix(old) if name.startswith(old) else name: name
-        for name in base.tensors
-    }
-    tensors = {name: base.tensors[place] for name, place in stored.items()}
-    return replace(base, tensors=tensors, stored=stored)
+    """The base with the live model's names, which an adapter has, as the library renames those on
+    disk; the adapter may be of a model on that backbone, or of the backbone alone.
+    """
+    live = places_of(base.folder, base.config, base.tensors)
+    named = _renamed(base, {name: live.get(name, name) for name in base.tensors})
+    old, new = prefixes(named, adapter)
+    return _renamed(
+        base,
+        {
+            stored: new + name.removeprefix(old) if name.startswith(old) else name
+            for name, stored in named.stored.items()
+        },
+    )
+
+
+def _renamed(base: Checkpoint, names: Mapping[str, str]) -> Checkpoint:
+    """The base with other names for its tensors."""
+    tensors = {name: base.tensors[stored] for stored, name in names.items()}
+    return replace(base, tensors=tensors, stored={name: stored for stored, name in names.items()})
 
 
 def _check_kind(file: Path, config: Any) -> None:

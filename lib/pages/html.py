@@ -1,4 +1,6 @@
-"""HTML pages that are one file and run no script: texts are escaped, figures are pictures."""
+"""HTML pages that are one file and run no script: texts are escaped, figures are drawings or
+pictures.
+"""
 
 import base64
 import io
@@ -6,12 +8,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from xml.etree import ElementTree
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from PIL import Image
 
 from lib.files.files import InputError, atomic
+from lib.pages.maths import typeset
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 COLUMN = 1140  # the width of a page's column, in CSS pixels: a figure is never shown wider
 # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
@@ -27,6 +34,9 @@ PIXELS = {
     "cm": 96 / 2.54,
     "mm": 96 / 25.4,
 }
+SVG = "http://www.w3.org/2000/svg"
+XLINK = "http://www.w3.org/1999/xlink"
+PLAIN = " !$'()*+,-./:;=?@[]^_`{|}~"  # within the quotes of CSS's url("...")
 LENGTH = re.compile(r"([0-9.]+(?:[eE][+]?[0-9]+)?)(px|pt|pc|in|cm|mm)?")
 
 
@@ -48,9 +58,58 @@ def write_page(template: Path, path: Path, beside: Sequence[Path] = (), **values
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["typeset"] = typeset
     text = environment.get_template(template.name).render(**values)
     with atomic(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def drawing(svg: bytes, where: str) -> Picture:
+    """The drawing itself, sharp at every size, in fewer bytes: without what nobody sees.
+
+    Equal drawings give equal bytes.
+
+    Raises:
+        InputError: It is no SVG drawing, or says no size; says `where` it stands.
+    """
+    try:
+        root = ElementTree.fromstring(svg)  # noqa: S314 (figures of the repository, as all else)
+        if root.tag != f"{{{SVG}}}svg":
+            raise ValueError(f"the element {root.tag}")
+        width, height = _sides(svg)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise InputError(f"{where}: wanted an SVG drawing, got {svg[:60]!r}: {error}") from error
+    _without_what_nobody_sees(root)
+    ElementTree.register_namespace("", SVG)
+    ElementTree.register_namespace("xlink", XLINK)
+    text = ElementTree.tostring(root, encoding="unicode").replace("'", "&apos;")
+    text = re.sub(r"<[^>]*>", lambda tag: tag[0].replace('"', "'"), text)  # three bytes to one
+    address = "data:image/svg+xml," + quote(text, safe=PLAIN)
+    return Picture(address, round(width), round(height))
+
+
+def _without_what_nobody_sees(root: ElementTree.Element) -> None:
+    """Take metadata, names to which nothing refers, and empty room out of a drawing, and with them
+    scripts and links to other places, which a browser does not follow in a picture.
+    """
+    elements = list(root.iter())
+    texts = [text for one in elements for text in (*one.attrib.values(), one.text or "")]
+    named = {name for text in texts for name in re.findall(r"#([\w.-]+)", text)}
+    for one in elements:
+        for hidden in ("metadata", "script"):
+            for inside in one.findall(f"{{{SVG}}}{hidden}"):
+                one.remove(inside)
+        for key, value in list(one.attrib.items()):
+            leads_out = key.endswith("href") and not value.startswith(("#", "data:image/"))
+            if key.startswith("on") or leads_out:
+                one.attrib.pop(key)
+        if one.get("id") not in named:
+            one.attrib.pop("id", None)
+        if one.tag not in (f"{{{SVG}}}text", f"{{{SVG}}}tspan"):
+            one.text = (one.text or "").strip()
+        one.tail = (one.tail or "").strip() if one.tag != f"{{{SVG}}}tspan" else one.tail
+        if "d" in one.attrib:
+            one.set("d", re.sub(r"\s*([MLCQZz])\s*", r"\1", one.attrib["d"]))
 
 
 def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
@@ -72,6 +131,8 @@ def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
     except (ValueError, RuntimeError) as error:
         said = str(error).partition("\n")[0]
         raise InputError(f"{where}: wanted an SVG drawing, got {svg[:60]!r}: {said}") from error
+    from PIL import Image
+
     few = drawn.quantize(
         COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
     ).convert("RGB")
@@ -93,9 +154,10 @@ def _sides(svg: bytes) -> list[float]:
     return [float(one[1]) * PIXELS[one[2]] for one in given if one]
 
 
-def _on_paper(svg: bytes, scale: float) -> Image.Image:
+def _on_paper(svg: bytes, scale: float) -> "Image.Image":
     """The drawing on white, `scale` pixels for each CSS pixel."""
     import vl_convert  # holds a renderer of SVG; takes a second to load, and pages alone need it
+    from PIL import Image
 
     with Image.open(io.BytesIO(vl_convert.svg_to_png(svg.decode(), scale=scale))) as drawn:
         paper = Image.new("RGB", drawn.size, "white")

@@ -155,19 +155,29 @@ def unseen_mark(kind: str, name: str, judged: Judged, runs: Mapping[str, Any]) -
 
 
 def on_unseen_seeds(judged: Judged) -> str:
-    """What is said of a claim or an item on seeds that set no bar, with the number of each run."""
+    """What is said of a claim or an item on seeds that set no bar, with its number here and in each
+    run.
+    """
     if not judged.get("repeated"):
         return "not repeated: a published run"
     if "unseen" not in judged:
         return "not run"
-    numbers = [f"+{seeds}: {_in_run(one)}" for seeds, one in judged["unseen"].items()]
-    return f"{'fragile' if judged['fragile'] else 'the same'} (seeds {'; '.join(numbers)})"
+    said = [
+        ("here", judged),
+        *((f"on seeds +{seeds}", one) for seeds, one in judged["unseen"].items()),
+    ]
+    if judged["fragile"]:
+        return f"fragile ({'; '.join(f'{where} {_decided(one)}' for where, one in said)})"
+    return f"the same ({'; '.join(f'{where} {_deciding_number(one)}' for where, one in said)})"
 
 
-def _in_run(one: Judged) -> str:
+def _decided(one: Judged) -> str:
     decided = one["answer"] if "answer" in one else VERDICTS[one["holds"]]
-    value = one["number"] if "number" in one else short(one.get("value"))
-    return f"{decided}, {value}"
+    return f"{decided}, {_deciding_number(one)}"
+
+
+def _deciding_number(one: Judged) -> str:
+    return one["number"] if "number" in one else short(one.get("value"))
 
 
 def number(judged: Judged) -> str:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import bdtr, stdtrit
 
 LEAST = 6  # numbers, for an interval: the range of five holds the median in 93.75 %
 LEVEL = 0.95
@@ -40,6 +39,8 @@ def of_median(values: Sequence[float]) -> Interval:
     n = len(values)
     if n < LEAST or not np.isfinite(values).all():
         return UNKNOWN
+    from scipy.special import bdtr  # a page that is drawn of verdicts needs no scipy
+
     below = bdtr(np.arange(n), n, 0.5)  # P(B <= k)
     k = int(np.searchsorted(below, (1 - LEVEL) / 2, side="right"))
     ordered = np.sort(values)
@@ -55,6 +56,8 @@ def of_mean(values: Sequence[float]) -> Interval:
     if n < LEAST or not np.isfinite(values).all():
         return UNKNOWN
     spread = float(np.std(values, ddof=1))
+    from scipy.special import stdtrit
+
     half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(n)
     mean = float(np.mean(values))
     return mean - half, mean + half

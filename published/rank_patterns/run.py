@@ -24,8 +24,8 @@ from lib.checkpoints.adapters import lora_config, with_adapter
 from lib.checkpoints.attribution import path_attribution
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.gains import LinearUpdates
-from lib.checkpoints.linear_modules import linear_modules, matched_by_content, stored_as_columns
-from lib.checkpoints.models import open_model
+from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
+from lib.checkpoints.models import linear_places, open_model
 from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
 from lib.checkpoints.texts import Batch, loss, read_batches
 from lib.checkpoints.update_spectra import update_of
@@ -159,7 +159,7 @@ def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[
     """The uniform and the attributed rank of every linear module."""
     begun, ended = open_checkpoint(base.parent), open_checkpoint(early.parent)
     model = open_model(early.parent, ended.config)
-    places = matched_by_content(model, ((name, ended.load(name)) for name in ended.tensors))
+    places = {name: place for name, (place, _) in linear_places(ended, model).items()}
     linear = LinearUpdates(model, {name: begun.load(place) for name, place in places.items()})
     modules = {}
     for name, place in places.items():

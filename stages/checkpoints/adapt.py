@@ -5,11 +5,10 @@ uniform rank by more than the noise; where nothing was measured, one uniform ran
 update of the linear modules, cut. With `modules_to_save`, as the plan was measured with, it carries
 whole what else was tuned: embeddings, head, norms, biases; then live models are opened, where else
 weights alone are read. With `ranks` equal every module is padded to the largest rank, which
-runtimes without patterns need. `name` is the base's, where it is not that of the hub.
-`adapters.json` says what each is, and what it lacks.
+runtimes without patterns need. `name` is the base's, where it is not that of the hub. `without`
+names the modules that no plan has, and why. `adapters.json` says what each is, and what it lacks.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -20,7 +19,13 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from lib.checkpoints.adapters import FILES, LISTED, lora_config, whether, write_adapter
+from lib.checkpoints.adapters import (
+    FILES,
+    LISTED,
+    lora_config,
+    whether,
+    write_adapter,
+)
 from lib.checkpoints.factors import rank_of, read_factors
 from lib.checkpoints.folders import (
     Checkpoint,
@@ -30,18 +35,20 @@ from lib.checkpoints.folders import (
     is_expert,
     open_checkpoint,
 )
-from lib.checkpoints.linear_modules import Rest, beside_linear_layers
+from lib.checkpoints.linear_modules import Rest, beside_linear_layers, by_layers
+from lib.checkpoints.loading import opened_by, task_type
 from lib.checkpoints.models import open_base, open_tuned_model
 from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.update_spectra import Triplets, leading_triplets
 from lib.files.files import clear
-from lib.files.tables import read_table, write_json
+from lib.files.tables import read_json, read_table, write_json
 from lib.training.devices import generator
 from lib.work.command import OutFolder, run
 
 SEED = 0  # of randomised ranges
 PLANS = ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
 MODULES = ["run", "module", "tensor", "rows", "cols", "by_columns"]
+MEASURED = ("kept", "kept_noise", "accuracy", "accuracy_noise")  # of an adapter on the base
 Factors = dict[str, Tensor]  # A (rank × in) and B (out × rank)
 
 
@@ -66,7 +73,9 @@ def main(
     modules_to_save: str = "no",
     ranks: str = "mixed",
     name: str = "",
+    without: str = "-",
 ) -> None:
+    refused = {} if without == "-" else read_json(Path(without))
     whole = whether("modules_to_save", modules_to_save)
     equal = whether("ranks", ranks, ("equal", "mixed"))
     begun = open_checkpoint(base)
@@ -93,7 +102,8 @@ def main(
     for fit in fits:
         own = aligned(begun, fit.checkpoint)
         of_module = module_factors(own, fit, read_factors(factors / fit.run))
-        listed += write_adapters(own, fit, of_module, adapters, named, whole=whole, equal=equal)
+        how = {"whole": whole, "equal": equal, "refused": refused}
+        listed += write_adapters(own, fit, of_module, adapters, named, **how)
     write_json(listed, adapters / LISTED)
 
 
@@ -135,17 +145,26 @@ def write_adapters(
     *,
     whole: bool,
     equal: bool,
+    refused: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Write the adapters of a fine-tune, of a base so `named`; gives what is listed of each."""
-    rest = carried_whole(base, fit.checkpoint, whole=whole)
+    """Write the adapters of a fine-tune, of a base so `named`; gives what is listed of each.
+
+    `refused` are the modules that no plan has, with the reason.
+    """
+    rest = carried_whole(base, fit.checkpoint, whole=whole, refused=refused)
+    said = with_shares(fit.losses, refused)
     left = (
         rest.left if rest and whole else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
     )
-    left = of_all_layers(left)
+    left = list(by_layers(left))
     beside = [*left, *(rest.parameters if rest else {})]
-    experts = of_all_layers(name for name in beside if is_expert(name))
+    experts = list(by_layers(name for name in beside if is_expert(name)))
     share = experts_share(fit.losses)
-    causal = str(fit.checkpoint.config.get("architectures")).endswith("ForCausalLM']")
+    alone = fit.losses.get("alone")  # no list where another run has some
+    alone = [] if alone is None or isinstance(alone, float) else list(alone)
+    alone_share = share_of_gain(fit.losses, fit.losses.get("loss_without_alone", np.nan))
+    task = task_type(fit.checkpoint.config, fit.checkpoint.tensors, rest.modules if rest else ())
+    opened = opened_by(base.config, fit.checkpoint.config, named)
     by_columns = bool(fit.modules["by_columns"].any())
     of = fit.checkpoint.kind
     listed = []
@@ -168,9 +187,13 @@ def write_adapters(
                 whole=whole,
                 of=of,
                 share=share,
+                alone=alone,
+                alone_share=alone_share,
+                refused=said,
+                opened=opened,
             ),
-            task_type="CAUSAL_LM" if causal else None,
-            saved=rest.parameters if rest else None,
+            task_type=task,
+            saved=rest.parameters | rest.buffers if rest else None,
             equal=equal,
         )
         costs = {m: sum(factors[m]["A"].shape[1:] + factors[m]["B"].shape[:1]) for m in targets}
@@ -179,22 +202,30 @@ def write_adapters(
             {
                 "run": fit.run,
                 "folder": folder.relative_to(adapters).as_posix(),
+                "budget": row["budget"],
                 "rule": row["rule"],
                 "loss": row.get("loss_on_base"),
                 "choosing_loss": row.get("choosing_loss"),
+                **{name: row[name] for name in MEASURED if name in row},
                 "parameters": n + (rest.n_parameters if rest else 0),
                 "mixed": not equal and len(set(targets.values())) > 1,
                 "base": named,
+                "opened_by": opened,
                 "lacking": rest.modules if rest and not whole else [],
                 "left": left,
                 "experts": experts,
                 "experts_share": share,
+                "alone": alone,
+                "alone_share": alone_share,
+                "refused": said,
             }
         )
     return listed
 
 
-def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest | None:
+def carried_whole(
+    base: Checkpoint, tuned: Checkpoint, *, whole: bool, refused: Iterable[str]
+) -> Rest | None:
     """The part of a fine-tune that is carried and is no update of a linear layer.
 
     All of it, or what the base lacks, which every adapter carries; None where that is nothing.
@@ -205,7 +236,7 @@ def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest |
     if not whole and not new:
         return None
     ended = open_tuned_model(tuned)
-    return beside_linear_layers(model, ended, new, whole=whole)
+    return beside_linear_layers(model, ended, new, whole=whole, without=list(refused))
 
 
 def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> list[str]:
@@ -237,20 +268,36 @@ def is_copy(checkpoint: Checkpoint, name: str) -> bool:
 
 
 def experts_share(losses: Mapping[Any, Any]) -> float | None:
-    """The share of the whole gain that is lost with the base's experts, all else as tuned.
+    """The share of the whole gain that is lost with the base's experts, all else as tuned."""
+    return share_of_gain(losses, losses.get("loss_without_experts", np.nan))
+
+
+def share_of_gain(losses: Mapping[Any, Any], without: float) -> float | None:
+    """The share of the whole gain that a loss misses.
 
     None where it was not measured, or where nothing was gained.
     """
-    without = losses.get("loss_without_experts", np.nan)
     gain = losses.get("loss_base", np.nan) - losses.get("loss_tuned", np.nan)
     if not (np.isfinite(without) and gain > 0):
         return None
     return float((without - losses["loss_tuned"]) / gain)
 
 
-def of_all_layers(names: Iterable[str]) -> list[str]:
-    """Names of tensors, those of all layers under one name."""
-    return sorted({re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names})
+def with_shares(losses: Mapping[Any, Any], refused: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The modules that no plan has, those of all layers together: why, and the share of the whole
+    gain that is lost with the base's.
+    """
+    names = losses.get("left")
+    names = [] if names is None else list(names)
+    of_name = dict(zip(names, losses["losses_left"], strict=True)) if names else {}
+    return [
+        {
+            "modules": name,
+            "why": refused[modules[0]],
+            "share": share_of_gain(losses, of_name.get(name, np.nan)),
+        }
+        for name, modules in by_layers(refused).items()
+    ]
 
 
 def card(
@@ -263,6 +310,10 @@ def card(
     whole: bool,
     of: str,
     share: float | None,
+    opened: str,
+    alone: Sequence[str] = (),
+    alone_share: float | None = None,
+    refused: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The model card: what the adapter is and is cut `of`, what it carries, what was measured."""
     article = "an" if of == "adapter" else "a"
@@ -271,12 +322,15 @@ def card(
     )
     if not np.isnan(row["loss"]):
         said = (
-            f"On windows that chose nothing, {base} with this adapter has a loss of "
+            f"On samples that chose nothing, {base} with this adapter has a loss of "
             f"{row['loss_on_base']:.4g}; less that of one uniform rank of its size, it is "
             f"{row['above_uniform']:+.2g}, with a noise of {row['noise']:.1g}. "
+            f"It keeps {row['kept']:.1%} (± {row['kept_noise']:.1%}) of the whole gain. "
             f"Cutting the linear layers so loses {row['share_lost']:.1%} of what their updates "
             "gained, all else as tuned."
         )
+        if "accuracy" in row:
+            said += f" Its accuracy is {row['accuracy']:.1%} (± {row['accuracy_noise']:.1%})."
     experts = any(map(is_expert, left))
     carries = f" It carries no {'expert, ' if experts else ''}embedding, head, norm or bias."
     missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
@@ -293,11 +347,18 @@ def card(
         if share is not None:
             hold = f"with the base's, all else as tuned, {share:.1%} of the whole gain is lost"
         missing += f" The experts are held together and are no linear layers: {hold}."
+    if alone and alone_share is not None:
+        held = f"which hold {alone_share:.1%} of the whole gain"
+        missing += f" The {of} alone has {', '.join(alone)}, {held}."
+    for one in refused:
+        lost = "" if one["share"] is None else f", which holds {one['share']:.1%} of the whole gain"
+        missing += f" It does not adapt `{one['modules']}`{lost}: {one['why']}."
     return (
         f"# LoRA adapter cut from {article} {of} of {base}\n\n"
         f"Rule: {row['rule']}; {row['parameters']} parameters, those of a uniform rank "
         f"{row['budget']}{f', padded to rank {padded}' if padded else ''}. "
         f"{said}{carries}{missing}\n\n"
+        f"With `base_model = {opened}`, a class of transformers, "
         "`PeftModel.from_pretrained(base_model, folder)` adds it; `plan.json` goes into "
         "`LoraConfig(**...)`.\n"
     )

@@ -6,25 +6,34 @@ modules and 1 for none of it. Budgets are parameters, stated as the uniform rank
 `loss_on_base` is the loss of the base with a plan's adapter as peft loads it, in the type in which
 the base is stored; of embeddings, head, norms and biases it has what `modules_to_save` carries.
 At each budget one rule is `chosen`: the one with the lowest `choosing_loss`, measured in the same
-way on windows of their own, if it is below that of one uniform rank by more than the noise. All
-other losses are of the measured windows, which choose nothing; `above_uniform` and its `noise` are
-paired differences of `loss_on_base` there. All but the base's are measured in float32. Pruning
-removes a share of the weights of linear modules, or takes a share of the entries of their updates
-back, all ranked together. Experts that a model holds together, in three dimensions, are no linear
-modules: `loss_without_experts` is that with those of the base. Without TEXT (`-`) nothing is
-measured.
+way on samples of their own, if it is below that of one uniform rank by more than the noise. All
+other losses are of the measured samples, which choose nothing; `above_uniform` and its `noise` are
+paired differences of `loss_on_base` there. All but the base's are measured in float32. `kept` is
+the share of the whole gain, from the base alone to the tuned model, that the base has with the
+adapter, and `ceiling` that with the whole update, uncut. Every share has its noise: two standard
+errors over parts of the measured samples. A classifier has its `accuracy`, from the same logits.
+Pruning removes a share of the weights of linear modules, or takes a share of the entries of their
+updates back, all ranked together; a module of much larger or smaller entries is ranked on its own.
+Experts that a model holds together, in three dimensions, are no linear modules:
+`loss_without_experts` is that with those of the base. The file `without` names modules that no plan
+has, such as those that peft refuses (`{module: why}` in JSON): they stay tuned, and `losses_left`
+are those with the base's in place of each kind of them. What the tuned model alone has is `alone`
+(a bias, a head that the base ties): `loss_without_alone` is that without it. Without TEXT (`-`)
+nothing is measured.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 
+from lib.checkpoints.accuracy import accuracy, counting_right
 from lib.checkpoints.adapters import whether
 from lib.checkpoints.attribution import path_attribution
 from lib.checkpoints.factors import rank_of, read_factors
@@ -34,10 +43,22 @@ from lib.checkpoints.folders import (
     check_pair,
     open_checkpoint,
 )
-from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts, opened_updates
-from lib.checkpoints.linear_modules import beside_linear_layers, fused_experts
+from lib.checkpoints.gains import (
+    GainMeasure,
+    LinearUpdates,
+    Parts,
+    losses_with_whole,
+    opened_updates,
+)
+from lib.checkpoints.linear_modules import beside_linear_layers, by_layers, fused_experts
 from lib.checkpoints.memory import check_plan_memory
-from lib.checkpoints.models import check_architecture, linear_places, open_base
+from lib.checkpoints.models import (
+    check_architecture,
+    linear_places,
+    open_base,
+    put,
+    tuned_alone,
+)
 from lib.checkpoints.plans import (
     Module,
     Ranks,
@@ -48,13 +69,14 @@ from lib.checkpoints.plans import (
     parameters,
     rules,
 )
+from lib.checkpoints.samples import labels_of_samples
 from lib.checkpoints.snapshots import open_snapshots, open_tuned
-from lib.checkpoints.texts import Batch, loss, read_batches, shares
+from lib.checkpoints.texts import Batch, loss, mean_loss, mean_of, pieces, read_batches, shares
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError, clear
 from lib.files.memory import available_memory
 from lib.files.params import Count, Fraction, Interval, read_params
-from lib.files.tables import read_table, write_table
+from lib.files.tables import read_json, read_table, write_table
 from lib.matrices.pruning import pruned_states
 from lib.training.devices import generator, use_device
 from lib.work.cells import Keep, kept
@@ -68,7 +90,9 @@ SIZES = ("rows", "cols", "norm", "base_norm")  # of a module, as its spectrum sa
 SPECTRA = ["run", "step", "module", "head", "of", "rank_above_edge", "singular_values", *SIZES]
 BUDGETS = {"rule": str, "parameters": int, "share_lost": float, "least": bool}
 PRUNING = {"what": str, "rate": float, "loss": float}
+APART = 4  # times the median size of an entry: larger or smaller ones are pruned on their own
 Tables = dict[str, pd.DataFrame]
+Judged = dict[str, Any]  # losses of parts, and how many labels are right, which JSON can say
 
 
 @dataclass(frozen=True)
@@ -88,6 +112,12 @@ class Measure:
     n_choosing_batches: Count
     batch_size: Count
     seq_len: Annotated[int, Interval("[2, 1e6]")]
+    n_labels: Annotated[int, Interval("[0, 1e9]")] = 0
+
+    @property
+    def n_labels_a_batch(self) -> int:
+        """The labels that a batch has, where the text has so many."""
+        return -(-self.n_labels // self.n_measured_batches)
 
 
 def main(
@@ -100,8 +130,10 @@ def main(
     factors: Path,
     plans: OutFolder,
     modules_to_save: str = "no",
+    without: str = "-",
 ) -> None:
     saved = whether("modules_to_save", modules_to_save)
+    left = [] if without == "-" else list(read_json(Path(without)))
     params = read_params(section, Plan)
     sizes = read_params(measure, Measure)
     use_device(params.device)
@@ -117,7 +149,7 @@ def main(
     for name, one in last.items():
         rows = table[(table["run"] == name) & (table["step"] == one.step)]
         folders = (base, one.checkpoint.folder, factors / name)
-        jobs.append((params, sizes, *folders, text, rows, name, saved))
+        jobs.append((params, sizes, *folders, text, rows, name, saved, left))
     n_fit = available_memory() // n_bytes if params.device == "cpu" else 1
     found = spread(
         planned,
@@ -139,7 +171,7 @@ def n_losses(params: Plan, sizes: Measure) -> int:
     """How many losses a checkpoint needs, about: of plans, searches, pruning and attribution."""
     n_rules = len(get_args(Rule))
     of_budget = 3 * n_rules + params.n_shuffles
-    return len(sizes.budgets) * of_budget + SEARCHED * n_rules + 3 * len(params.pruning_rates) + 3
+    return len(sizes.budgets) * of_budget + SEARCHED * n_rules + 3 * len(params.pruning_rates) + 5
 
 
 def planned(
@@ -152,36 +184,39 @@ def planned(
     rows: pd.DataFrame,
     name: str,
     saved: bool,
+    left: Collection[str] = (),
 ) -> Tables:
-    """The tables of one tuned checkpoint."""
+    """The tables of one tuned checkpoint, of whose modules some are left out."""
     begun = open_checkpoint(base)
     ended = open_tuned(tuned, begun)
     begun = aligned(begun, ended)
     if text == "-":
         places = linear_places(ended)
         inside = {name: one for name, one in places.items() if one[0] in begun.tensors}
+        inside = {name: one for name, one in inside.items() if name not in left}
         modules, table = described(ended, inside, rows)
         found = unmeasured(params, sizes, modules)
     else:
         n_batches = sizes.n_batches + sizes.n_measured_batches + sizes.n_choosing_batches
         how = (sizes.seq_len, sizes.batch_size, n_batches, params.device)
         config = begun.config | {"architectures": ended.config.get("architectures")}
-        batches = read_batches(base, config, Path(text), *how)
+        n_labels = sizes.n_labels_a_batch
+        batches = read_batches(base, config, Path(text), *how, n_labels=n_labels)
         given = {
             "n_points": params.n_points,
             "device": params.device,
             "sizes": asdict(sizes),
             "spectra": rows.to_json(),
             "modules_to_save": saved,
+            "without": sorted(left),
         }
         files = [*begun.files, *ended.files, Path(text), *sorted(factors.glob("*"))]
         with kept(planned, *files, given, device=params.device) as keep:
-            linear, places = opened_updates(begun, ended, params.device)
+            linear, places = opened_updates(begun, ended, params.device, left)
             modules, table = described(ended, places, rows)
             held = kept_factors(factors, modules, table)
-            found = measured(
-                params, sizes, begun, linear, held, modules, batches, keep, saved=saved
-            )
+            how = {"saved": saved, "left": left}
+            found = measured(params, sizes, begun, linear, held, modules, batches, keep, **how)
     found["modules"] = table.join(found["modules"])
     return {key: one.assign(run=name) for key, one in found.items()}
 
@@ -248,6 +283,7 @@ def measured(
     keep: Keep,
     *,
     saved: bool,
+    left: Collection[str],
 ) -> Tables:
     """The tables with what is measured on a text, of a tuned model with its updates, their factors,
     and what the rules know of its modules.
@@ -256,15 +292,23 @@ def measured(
     tuned model comes first and is let go of; then comes the base.
     """
     n_measured = sizes.n_batches + sizes.n_measured_batches
-    others = batches[: sizes.n_batches]
+    others = pieces(batches[: sizes.n_batches], sizes.batch_size)
     measure = GainMeasure(linear, factors, batches[sizes.n_batches : n_measured])
     earned = keep("attribution", partial(attributed, linear, others, params.n_points))
+    linear.set(linear.tuned.items())
+    parts = Parts(measure.batches)
+    whole = keep("tuned", partial(judged, linear.model, partial(losses_of, linear.model, parts)))
+
+    noise: dict[tuple[int, ...], float] = {}
 
     def lost(ranks: Ranks) -> float:
-        return keep(f"{ranks}", partial(measure.of, ranks))
+        losses = keep(f"{ranks}", partial(measure.of, ranks))
+        noise[tuple(ranks[name] for name in modules)] = measure.share_noise(losses)
+        return mean_of(losses, measure.batches)
 
     plans = plan_table(params, sizes.budgets, modules, earned, lost)
     plans.insert(5, "share_lost", measure.share_lost(plans["loss"]))
+    plans.insert(6, "share_noise", [noise[tuple(ranks)] for ranks in plans["ranks"]])
     drop = linear.drop(others)
     tried = []
     for rule in rules(earned):
@@ -282,16 +326,40 @@ def measured(
     if experts := fused_experts(linear.model):
         lost_without = partial(without_experts, measure, base, experts)
         of_experts["loss_without_experts"] = keep("without the experts", lost_without)
+    of_alone = {}
+    if alone := tuned_alone(base, linear.model):
+        lost_alone = keep("without what the tuned alone has", partial(measure.without, alone))
+        of_alone = {"alone": [*by_layers(alone)], "loss_without_alone": lost_alone}
+        del alone
+    of_left = {}
+    if left:
+        kinds = by_layers(left)
+        lost_with = partial(losses_left, measure, base, list(kinds.values()))
+        of_left = {"left": [*kinds], "losses_left": keep("without what is left out", lost_with)}
     choosing = batches[n_measured:]
-    columns, alone = on_base(params, base, measure, choosing, plans, keep, saved=saved)
+    how = {"saved": saved, "left": left}
+    columns, on_the_base = on_base(params, base, measure, choosing, plans, whole, keep, **how)
+    n_labels = {
+        f"n_labels_{name}": sum(int(labels_of_samples(batch).sum()) for batch in part)
+        for name, part in (
+            ("attributing", others),
+            ("choosing", choosing),
+            ("measured", measure.batches),
+        )
+    }
     losses = {
         "loss_tuned": measure.tuned,
         "loss_without_linear": measure.none,
         "gain": measure.gain,
         "attributed": sum(earned[name] for name in modules),
         "drop": drop,
-        "loss_base": alone,
+        **on_the_base,
         **of_experts,
+        **of_left,
+        **of_alone,
+        **n_labels,
+        "n_samples": sum(len(next(iter(batch.values()))) for batch in batches),
+        "n_samples_measured": sum(len(next(iter(batch.values()))) for batch in measure.batches),
     }
     return {
         "plans": plans.join(columns),
@@ -306,6 +374,15 @@ def without_experts(measure: GainMeasure, base: Checkpoint, experts: Sequence[st
     """The loss with the base's experts, all else as tuned."""
     model, _ = open_base(base)
     return measure.without({name: model.get_parameter(name) for name in experts})
+
+
+def losses_left(
+    measure: GainMeasure, base: Checkpoint, kinds: Sequence[Sequence[str]]
+) -> list[float]:
+    """The losses with the base's weights of each kind of modules, all else as tuned."""
+    model, _ = open_base(base)
+    named = [[f"{module}.weight" for module in modules] for modules in kinds]
+    return [measure.without({n: model.get_parameter(n) for n in names}) for names in named]
 
 
 def typed(columns: Mapping[str, type], rows: Sequence[tuple]) -> pd.DataFrame:
@@ -351,47 +428,93 @@ def on_base(
     measure: GainMeasure,
     choosing: Sequence[Batch],
     plans: pd.DataFrame,
+    whole: Judged,
     keep: Keep,
     *,
     saved: bool,
-) -> tuple[pd.DataFrame, float]:
-    """The loss of the base with the adapter of each rule's plan, which rule is chosen, and the loss
-    of the base alone.
+    left: Collection[str],
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """The loss of the base with the adapter of each rule's plan, which share of the whole gain it
+    keeps, and which rule is chosen; and the losses of the base alone and of the ceiling.
 
-    With `saved` the adapter carries whole what else was tuned.
+    The ceiling is the base with the whole update of the linear modules, uncut, and what else an
+    adapter carries. With `saved` that is all else that was tuned. Accuracies are a classifier's.
     """
+    begun, ended = measure.linear.base, measure.linear.tuned
     if not saved:
         measure.linear.release()
     model, new = open_base(base)
     model = model.to(params.device)
-    rest = beside_linear_layers(model, measure.linear.model, new) if saved else None
+    rest = None
+    if saved:
+        rest = beside_linear_layers(model, measure.linear.model, new, without=left)
     measure.linear.release()
     parts = {"choosing": Parts(choosing), "measured": Parts(measure.batches)}
     lost = {name: measure.on(model, text.batches) for name, text in parts.items()}
-    alone = parts["measured"].mean(keep("the base", partial(lost["measured"], {})))
+    last = parts["measured"]
+    alone = keep("the base", partial(judged, model, partial(lost["measured"], {})))
     if rest:
-        with torch.no_grad():
-            for name, parameter in rest.parameters.items():
-                model.get_parameter(name).copy_(parameter)
+        put(model, rest.parameters)
+        for name, buffer in rest.buffers.items():
+            model.get_buffer(name).copy_(buffer)
     found = []
     for _, of_budget in plans[plans["shuffle"] == 0].groupby("budget", sort=False):
-        losses: dict[str, dict[str, list[float]]] = {name: {} for name in parts}
+        made: dict[str, dict[str, Judged]] = {name: {} for name in parts}
         for rule, values in zip(of_budget["rule"], of_budget["ranks"], strict=True):
             ranks = dict(zip(measure.factors, map(int, values), strict=True))
             for name, of in lost.items():
-                losses[name][rule] = keep(f"{name}, on the base {ranks}", partial(of, ranks))
-        found.append(compared(parts, losses).set_index(of_budget.index))
+                one = partial(judged, model, partial(of, ranks))
+                made[name][rule] = keep(f"{name}, on the base {ranks}", one)
+        found.append(compared(parts, made, alone, whole).set_index(of_budget.index))
     columns = pd.concat(found).reindex(plans.index)
-    return columns.assign(chosen=columns["chosen"].eq(True)), alone
+    uncut = partial(losses_with_whole, model, begun, ended, last.batches)
+    ceiling = keep("the ceiling", partial(judged, model, uncut))
+    kept_share, kept_noise = last.kept(ceiling["losses"], alone["losses"], whole["losses"])
+    losses = {
+        "loss_base": last.mean(alone["losses"]),
+        "loss_ceiling": last.mean(ceiling["losses"]),
+        "ceiling": kept_share,
+        "ceiling_noise": kept_noise,
+    }
+    for name, one in (("tuned", whole), ("base", alone), ("ceiling", ceiling)):
+        losses |= said_right(one, f"_{name}")
+    return columns.assign(chosen=columns["chosen"].eq(True)), losses
+
+
+def losses_of(model: torch.nn.Module, parts: Parts) -> list[float]:
+    """The loss of each part."""
+    return [mean_loss(model, [part]) for part in parts.batches]
+
+
+def judged(model: torch.nn.Module, losses: Callable[[], list[float]]) -> Judged:
+    """Some losses of a model, and how many labels a classifier gets right in the same logits."""
+    with counting_right(model) as right:
+        return {"losses": losses(), "n_right": right.n_right, "n_labels": right.n_labels}
+
+
+def said_right(one: Judged, of: str = "") -> dict[str, float]:
+    """The accuracy and its noise, under these names with an ending; nothing of no classifier."""
+    if not one["n_labels"]:
+        return {}
+    share, noise = accuracy(one["n_right"], one["n_labels"])
+    return {f"accuracy{of}": share, f"accuracy_noise{of}": noise}
 
 
 def compared(
-    parts: Mapping[str, Parts], losses: Mapping[str, Mapping[str, list[float]]]
+    parts: Mapping[str, Parts],
+    made: Mapping[str, Mapping[str, Judged]],
+    alone: Judged,
+    whole: Judged,
 ) -> pd.DataFrame:
-    """A row for each rule of a budget: losses, what they are above uniform's, whether chosen."""
+    """A row for each rule of a budget: losses, what they are above uniform's, whether chosen, and
+    the share of the whole gain, from the base `alone` to the `whole` fine-tune, that is kept.
+    """
+    losses = {name: {rule: one["losses"] for rule, one in of.items()} for name, of in made.items()}
     best = parts["choosing"].best(losses["choosing"])
     rows = []
     for rule, measured_losses in losses["measured"].items():
+        against = (measured_losses, alone["losses"], whole["losses"])
+        kept_share, kept_noise = parts["measured"].kept(*against)
         above, noise = parts["measured"].difference(measured_losses, losses["measured"]["uniform"])
         rows.append(
             {
@@ -400,6 +523,9 @@ def compared(
                 "above_uniform": above,
                 "noise": noise,
                 "chosen": rule == best,
+                "kept": kept_share,
+                "kept_noise": kept_noise,
+                **said_right(made["measured"][rule]),
             }
         )
     return pd.DataFrame(rows)
@@ -409,11 +535,43 @@ def pruned(params: Plan, measure: GainMeasure, keep: Keep) -> Iterator[tuple[str
     """What is gone, which share of it, and the loss."""
     linear = measure.linear
     source = partial(generator, SEED)
-    states = pruned_states(linear.base, linear.tuned, params.pruning_rates, source)
-    for what, rate, weights in states:
-        linear.set(weights)
+    groups = [
+        pruned_states(
+            {name: linear.base[name] for name in names},
+            {name: linear.tuned[name] for name in names},
+            params.pruning_rates,
+            source,
+        )
+        for names in of_like_size(linear)
+    ]
+    for states in zip(*groups, strict=True):
+        what, rate, _ = states[0]
+        linear.set(chain.from_iterable(weights for *_, weights in states))
         lost = partial(linear.mean_loss, measure.batches)
         yield what, rate, keep(f"{what} {rate}", lost)
+
+
+def of_like_size(linear: LinearUpdates) -> list[list[str]]:
+    """The modules whose entries are ranked together, and each of the others on its own.
+
+    A module is one of the others where the root mean square of its weights, or of its update, is
+    less than a quarter of the median over modules, or more than four times it. Ranked with the rest
+    such a module would be removed whole, or not at all: of one encoder whose pooler had small
+    weights, the smallest half of all weights had the whole pooler.
+    """
+    sizes = []
+    for name, W in linear.tuned.items():
+        W, W_0 = W.float(), linear.base[name].float()
+        sizes.append([float(of.norm()) / W.numel() ** 0.5 for of in (W, W - W_0)])
+    median = np.median(sizes, axis=0)
+    alike = [
+        bool(((size >= median / APART) & (size <= median * APART)).all())
+        for size in np.array(sizes)
+    ]
+    names = list(linear.tuned)
+    together = [name for name, one in zip(names, alike, strict=True) if one]
+    apart = [[name] for name, one in zip(names, alike, strict=True) if not one]
+    return [*([together] if together else []), *apart]
 
 
 if __name__ == "__main__":

@@ -6,13 +6,17 @@ offset of rotary positions, `W_VO`) of the product at the base (`initial`, besid
 step alone) and of its `update`. Layers and heads count from 1; 0 stands where there is none.
 Experts that are stored together have a row each: the name of their tensor and a number from 0.
 
+With `heads=no` there are no products. `leading` other than 0 has that many leading values of each
+matrix alone, whatever the params say: of those `errors` says by how much each may be below the true
+one (it is empty where all values are known), and the rank above the edge is what is sure.
+
 In the folder `factors`, if one is named, are kept the leading singular triplets of the last update
 of each run, at most `kept` of a matrix (0 for as many as a plan can ask): the same decomposition
 serves plans and adapters.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import maxsize
 from typing import Annotated, Any, Literal
@@ -22,6 +26,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from lib.checkpoints.adapters import whether
 from lib.checkpoints.factors import as_tensors, write_factors
 from lib.checkpoints.folders import (
     Checkpoint,
@@ -31,11 +36,20 @@ from lib.checkpoints.folders import (
     n_matrices,
     open_checkpoint,
 )
-from lib.checkpoints.heads import attention_tensors, heads, rotation
+from lib.checkpoints.heads import (
+    Heads,
+    attention_tensors,
+    factor,
+    heads,
+    initial_values,
+    rotation,
+    update_values,
+)
 from lib.checkpoints.plans import largest_rank
 from lib.checkpoints.snapshots import Snapshot, tuned_snapshots
 from lib.checkpoints.stored import load_tensor, stored_names
 from lib.checkpoints.update_spectra import (
+    FLOOR,
     Product,
     Triplets,
     chosen_method,
@@ -48,8 +62,7 @@ from lib.files.files import InputError, clear
 from lib.files.params import Interval, read_params
 from lib.files.tables import write_table
 from lib.matrices.ranks import summaries
-from lib.matrices.spectra import initial_factor, product_singular_values
-from lib.matrices.spectra import product_update_singular_values as product_update
+from lib.matrices.spectra import product_singular_values, update_factors
 from lib.training.devices import generator
 from lib.work.cells import Course, joined, spread_cells
 from lib.work.command import OutFile, run
@@ -99,8 +112,13 @@ def main(
     spectra: OutFile,
     factors: str = "",
     kept: int = 0,
+    heads: str = "yes",
+    leading: int = 0,
 ) -> None:
+    with_heads = whether("heads", heads)
     params = read_params(section, Spectra)
+    if leading:
+        params = replace(params, method="randomised", rank=leading)
     begun = open_checkpoint(base)
     jobs: list[tuple[Any, ...]] = []
     runs = set()
@@ -110,7 +128,7 @@ def main(
         initial = one.run not in runs
         runs.add(one.run)
         most = (kept or maxsize) if last.get(one.run) is one else 0
-        for layer, files in layers(begun, one, initial=initial, kept=most):
+        for layer, files in layers(begun, one, initial=initial, kept=most, heads=with_heads):
             jobs.append((measure_layer, params, layer, *files))
     cells = spread_cells({"": jobs}, label=f"spectra of {snapshots}", unit="layer")[""]
     table = joined([cell.tables for cell in cells], "spectra")
@@ -127,13 +145,13 @@ def main(
 
 
 def layers(
-    base: Checkpoint, one: Snapshot, *, initial: bool, kept: int
+    base: Checkpoint, one: Snapshot, *, initial: bool, kept: int, heads: bool
 ) -> Iterator[tuple[Layer, list[Path]]]:
     """Every layer of a snapshot, and the files that hold its tensors, by headers alone."""
     base = aligned(base, one.checkpoint)
     names = check_pair(base, one.checkpoint)
     matrices = [name for name in names if n_matrices(name, base.tensors[name].shape)]
-    attention = attention_tensors(base.config, names)
+    attention = attention_tensors(base.config, names) if heads else {}
     by_layer: dict[int, list[str]] = {}
     for name in matrices:
         by_layer.setdefault(layer_of(name), []).append(name)
@@ -232,9 +250,14 @@ def matrix_row(
         edge = rounding_edge(W_0, W)
     update = update_of(W, W_0)
     source = generator(SEED, name)
-    values, triplets = decomposed(update, method, params.rank, source, kept)
-    sigma = values.numpy()
-    total = squared_norm(update)
+    try:
+        found = decomposed(update, method, params.rank, source, kept)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+    sigma = found.sigma.numpy()
+    total = found.squared_norm
+    if method in ("gram", "randomised") and len(sigma):
+        edge = max(edge, FLOOR * float(sigma[0]))
     above_edge = int((sigma > edge).sum())
     complete = method == "factors" or len(sigma) == min(W.shape)
     row = {
@@ -251,38 +274,78 @@ def matrix_row(
         "rank_above_edge": above_edge,
         "method": method,
         "singular_values": sigma,
+        "errors": found.errors.numpy(),
     }
-    return row, triplets.first(max(above_edge, largest_rank(sigma, total)))
+    return row, found.triplets.first(max(above_edge, largest_rank(sigma, total)))
 
 
 def head_rows(params: Spectra, layer: Layer, begun: Load, ended: Load) -> Iterator[dict[str, Any]]:
     """The products of every head, at each offset of rotary positions: at the base, and updates."""
     config = layer.config
-    first, last = (heads(config, layer.heads, load, fold_norms=True) for load in (begun, ended))
-    factors = {}
+    rotations = {}
     for offset in params.rotary_offsets:
         R = rotation(config, offset)
         if R is not None and (offset == 0 or not torch.equal(R, torch.eye(len(R)).double())):
-            factors["W_KQ", offset] = [(one.W_Q @ R, one.W_K) for one in (first, last)]
-    factors["W_VO", 0] = [(one.W_V, one.W_O) for one in (first, last)]
-    for (product, offset), ((A_0, B_0), (A, B)) in factors.items():
-        spectra = {"update": product_update(A, B, initial_factor(A_0), initial_factor(B_0))}
-        if layer.initial:
-            spectra = {"initial": product_singular_values(A_0, B_0), **spectra}
-        for of, sigma in spectra.items():
-            for head, values in enumerate(sigma.numpy(), 1):
-                yield {
-                    "module": product,
-                    "head": head,
-                    "offset": offset,
-                    "of": of,
-                    "rows": A.shape[-2],
-                    "cols": A.shape[-2],
-                    **numbers(values, float(np.square(values).sum()), complete=True),
-                    "tail": 0.0,
-                    "method": "full",
-                    "singular_values": values,
-                }
+            rotations[offset] = R
+    first, last = (
+        heads(config, layer.heads, load, fold_norms=True, repeated=False) for load in (begun, ended)
+    )
+    d_model, d_head = first.W_Q.shape[-2:]
+    spectra = by_factors if 2 * d_head < d_model else by_products
+    for (product, offset, of), sigma in spectra(first, last, rotations).items():
+        if of == "initial" and not layer.initial:
+            continue
+        for head, values in enumerate(sigma.numpy(), 1):
+            yield {
+                "module": product,
+                "head": head,
+                "offset": offset,
+                "of": of,
+                "rows": d_model,
+                "cols": d_model,
+                **numbers(values, float(np.square(values).sum()), complete=True),
+                "tail": 0.0,
+                "method": "full",
+                "singular_values": values,
+                "errors": np.zeros(0),
+            }
+
+
+def by_factors(
+    first: Heads, last: Heads, rotations: Mapping[int, Tensor]
+) -> dict[tuple[str, int, str], Tensor]:
+    """The singular values of every product, each projection being decomposed once."""
+    group = len(first.W_Q) // len(first.W_K)
+    queries, keys, values, outputs = (factor(W_0, W) for W_0, W in zip(first, last, strict=True))
+    keys = keys.repeated(group)
+    pairs = {("W_KQ", offset): (queries.turned(R), keys) for offset, R in rotations.items()}
+    pairs["W_VO", 0] = (values.repeated(group), outputs)
+    found = {}
+    for place, (A, B) in pairs.items():
+        found[*place, "initial"] = initial_values(A, B)
+        found[*place, "update"] = update_values(A, B)
+    return found
+
+
+def by_products(
+    first: Heads, last: Heads, rotations: Mapping[int, Tensor]
+) -> dict[tuple[str, int, str], Tensor]:
+    """The singular values of every product, of heads too wide for `by_factors`."""
+    group = len(first.W_Q) // len(first.W_K)
+    keys, values = (
+        [W.repeat_interleave(group, 0) for W in pair]
+        for pair in ((first.W_K, last.W_K), (first.W_V, last.W_V))
+    )
+    pairs = {
+        ("W_KQ", offset): ((first.W_Q @ R, keys[0]), (last.W_Q @ R, keys[1]))
+        for offset, R in rotations.items()
+    }
+    pairs["W_VO", 0] = ((values[0], first.W_O), (values[1], last.W_O))
+    found = {}
+    for place, (before, after) in pairs.items():
+        found[*place, "initial"] = product_singular_values(*before)
+        found[*place, "update"] = product_singular_values(*update_factors(*after, *before))
+    return found
 
 
 def numbers(sigma: np.ndarray, total: float, complete: bool) -> dict[str, float]:

@@ -73,3 +73,36 @@ def test_names_are_escaped_and_whole():
     assert config["rank_pattern"] == {r"^layers\.1\.x$": 2, r"^layers\.11\.x$": 4}
     assert config["alpha_pattern"] == {r"^layers\.1\.x$": 4, r"^layers\.11\.x$": 8}
     assert (config["r"], config["lora_alpha"]) == (4, 8)
+
+
+class Small(torch.nn.Module):
+    """Two linear layers, and a norm with a buffer; no embedding that the library knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.out = (torch.nn.Linear(2, 2, bias=False) for _ in range(2))
+        self.norm = torch.nn.BatchNorm1d(2)
+
+    def get_output_embeddings(self):
+        return torch.nn.Linear(2, 2)
+
+    def get_input_embeddings(self):
+        raise NotImplementedError
+
+
+def test_what_is_in_no_plan_is_carried_whole_and_a_module_with_its_buffers():
+    """peft wants the buffers of a module that an adapter brings whole."""
+    base, tuned = Small(), Small()
+    rest = beside_linear_layers(base, tuned, without=["out"])
+    assert rest.modules == ["out"]
+    tuned.norm.weight.data += 1
+    tuned.norm.running_mean += 2
+    rest = beside_linear_layers(base, tuned, without=["out"])
+    assert rest.modules == ["norm", "out"]
+    assert set(rest.parameters) == {"norm.weight", "norm.bias", "out.weight"}
+    assert {*rest.parameters, *rest.buffers} == {
+        "out.weight",
+        *(f"norm.{name}" for name in tuned.norm.state_dict()),
+    }
+    assert torch.equal(rest.buffers["norm.running_mean"], tuned.norm.running_mean)
+    assert beside_linear_layers(base, tuned, whole=False).modules == []

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from lib.checkpoints.attribution import path_attribution
+from lib.files.files import InputError
 
 
 def random(seed):
@@ -40,4 +41,17 @@ def test_slopes_that_are_there_already_are_no_part_of_it_and_none_is_held():
 
 def test_the_parameters_are_left_as_they_were_to_the_bit():
     _, W = earned([1.0], 3)
+    assert all(torch.equal(W[name], END[name]) for name in END)
+
+
+def test_a_backward_pass_that_fails_is_one_line_and_moves_nothing():
+    graph: list[torch.Tensor] = []
+
+    def once(batch, W):
+        graph.append(quadratic(batch, W))
+        return graph[0]
+
+    W = {name: value.clone().requires_grad_() for name, value in END.items()}
+    with pytest.raises(InputError, match=r"has a slope, got: .*second time"):
+        path_attribution(W, UPDATES, [1.0], lambda batch: once(batch, W), 2)
     assert all(torch.equal(W[name], END[name]) for name in END)

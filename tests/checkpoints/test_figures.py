@@ -33,3 +33,15 @@ def test_every_name_is_drawn_as_it_stands(names, shown):
         assert [axes.get_title() for axes in figure.axes if axes.get_title()] == shown
         assert b"<svg" in rendered(figure)
         plt.close(figure)
+
+
+def test_values_that_may_be_below_the_true_ones_have_a_band_up_to_these():
+    table = spectra({"h.0.weight": 1, "h.1.weight": 2})
+    table["errors"] = [[], [0.25, 0.5]]
+    figure = spectra_of_snapshots(table)
+    last, first = figure.axes[:2]
+    assert not first.collections
+    [band] = last.collections
+    drawn = {tuple(corner) for corner in band.get_paths()[0].vertices}
+    assert {(1, 3.0), (2, 1.0), (1, 3.25), (2, 1.5)} <= drawn
+    plt.close(figure)

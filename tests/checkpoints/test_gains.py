@@ -1,12 +1,14 @@
 """Parts of a text: their loss is that of the batches, and what is no more than noise chooses
-nothing.
+nothing; layers that are never called.
 """
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from lib.checkpoints.gains import Parts
+from lib.checkpoints.gains import LinearUpdates, Parts, uncalled
 from lib.checkpoints.texts import mean_loss
 from tests.checkpoints.transformers_made import made
 
@@ -62,3 +64,25 @@ def test_a_rule_is_best_where_it_is_below_uniform_by_more_than_the_noise(losses,
     assert parts.best({"uniform": [1.0, 2.0, 3.0, 4.0], **losses}) == best
     beyond = {"uniform": [np.nan] * 4, "energy": [2.0] * 4, "attributed": [1.0] * 4}
     assert parts.best(beyond) == "attributed"
+
+
+class PastItsModule(torch.nn.Module):
+    """A model one of whose layers is read past its forward, and one is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.called, self.read, self.idle = (torch.nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x, labels):
+        made = torch.nn.functional.linear(self.called(x), self.read.weight)
+        return SimpleNamespace(loss=(made - labels).square().mean())
+
+
+def test_a_layer_whose_weight_has_a_slope_and_whose_forward_never_runs_is_not_called():
+    model = PastItsModule()
+    linear = LinearUpdates(model, {name: torch.zeros(3, 3) for name in ("called", "read", "idle")})
+    batch = {"x": torch.randn(4, 3), "labels": torch.randn(4, 3)}
+    assert uncalled(linear, batch) == ["read"]
+    assert all(weight.grad is None for weight in linear.parameters.values())
+    linear.leave(["read"])
+    assert set(linear.parameters) == set(linear.base) == set(linear.tuned) == {"called", "idle"}

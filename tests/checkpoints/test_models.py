@@ -1,6 +1,5 @@
 """Live models: what they are made of, which of their modules are planned, and what is refused."""
 
-import functools
 import json
 import re
 import shutil
@@ -11,11 +10,11 @@ from safetensors.torch import load_file, save_file
 
 from lib.checkpoints.adapters import with_adapter
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.linear_modules import linear_modules, matched_by_content
-from lib.checkpoints.models import check_architecture, linear_places, open_model
+from lib.checkpoints.linear_modules import linear_modules
+from lib.checkpoints.models import check_architecture, open_model
 from lib.checkpoints.texts import loss, token_ids
 from lib.files.files import InputError
-from tests.checkpoints.transformers_made import made, pair, saved
+from tests.checkpoints.transformers_made import made, saved
 
 
 def test_an_adapter_is_drawn_from_its_seed():
@@ -30,28 +29,6 @@ def test_an_adapter_is_drawn_from_its_seed():
     )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
-
-
-@pytest.mark.parametrize("kind", ["llama", "mixtral", "gpt2", "gpt_neox", "phi3", "bert", "vit"])
-def test_names_alone_place_what_content_places_without_a_weight(kind, tmp_path, monkeypatch):
-    base = open_checkpoint(pair(kind, tmp_path)[0])
-    tensors = [(name, base.load(name)) for name in base.tensors]
-    by_content = matched_by_content(open_model(base.folder, base.config), tensors)
-    never = functools.partial(pytest.fail, "weights were read")
-    monkeypatch.setattr("lib.checkpoints.models.open_model", never)
-    places = linear_places(base)
-    assert {name: place for name, (place, _) in places.items()} == by_content
-    assert {by_columns for _, by_columns in places.values()} == {kind == "gpt2"}
-
-
-def test_where_names_do_not_decide_the_content_does(tmp_path):
-    base = pair("llama", tmp_path)[0]
-    weights = load_file(base / "model.safetensors")
-    place = "layers.1.mlp.up_proj.weight"
-    weights[place] = weights["model." + place].clone()
-    save_file(weights, base / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=r"up_proj: wanted one tensor .* got \['layers.*', 'mod"):
-        linear_places(open_checkpoint(base))
 
 
 def test_a_class_derived_from_linear_counts_and_a_router_or_a_projection_never_called_does_not():

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import pytest
@@ -43,3 +44,28 @@ def test_equal_and_jumping_neighbours_are_found(table):
     assert (equal["before"], equal["step"], equal["equal"]) == (2, 3, True)
     assert (jump["before"], jump["step"], jump["equal"]) == (4, 5, False)
     assert jump["times"] == pytest.approx(50, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("states", "step"),
+    [
+        ({}, 21),
+        ({"": {"global_step": 30}}, 30),
+        ({"checkpoint-20": {"max_steps": 25, "global_step": 20}}, 25),
+        ({"checkpoint-20": {"max_steps": 20}}, 21),
+        ({"": [1], "checkpoint-20": {"max_steps": None}}, 21),
+    ],
+)
+def test_weights_at_the_root_come_after_the_snapshots_beside_them(tmp_path, states, step):
+    """A checkpoint that holds a trainer's state alone is none."""
+    model = made("llama")
+    for place in ("checkpoint-3", "checkpoint-20", ""):
+        saved(moved(model, 1), tmp_path / place)
+    (tmp_path / "checkpoint-30").mkdir()
+    (tmp_path / "checkpoint-30/config.json").write_text("{}")
+    for place, state in states.items():
+        (tmp_path / place / "trainer_state.json").write_text(json.dumps(state))
+    found = open_snapshots(tmp_path)
+    assert [one.step for one in found] == [3, 20, step]
+    assert {one.run for one in found} == {tmp_path.name}
+    assert found[-1].checkpoint.folder == tmp_path

@@ -1,14 +1,18 @@
 """Texts and files as batches of samples."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 
 from lib.checkpoints import texts
+from lib.checkpoints.library import is_causal, is_masked
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
+from tests.checkpoints.transformers_made import made, moved
 
 BYTES = {"vocab_size": 256}
 
@@ -102,6 +106,26 @@ def test_a_table_or_one_text_for_two_is_refused_by_name(tmp_path, name, words, c
         read_batches(tmp_path, BYTES | config, tmp_path / name, 2, 1, 1)
 
 
+def test_a_model_with_a_part_that_reads_text_has_its_vocabulary_and_positions(text):
+    """Gemma 3 says neither of the whole model."""
+    part = {"model_type": "gemma3_text", "vocab_size": 256, "max_position_embeddings": 5}
+    config = {"model_type": "gemma3", "text_config": part}
+    [batch] = read_batches(text.parent, config, text, 10, 4, 1)
+    assert torch.equal(batch["input_ids"].flatten(), torch.arange(20))
+    part["vocab_size"] = 300
+    with pytest.raises(InputError, match=r"vocabulary of 256 bytes, got neither \(300"):
+        read_batches(text.parent, config, text, 10, 4, 1)
+
+
+@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "Gemma3ForConditionalGeneration"])
+def test_json_lines_are_for_every_model_of_the_next_token(tmp_path, kind):
+    """Not all are called so."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"prompt": "abc", "completion": "defgh"}\n')
+    [batch] = read_batches(tmp_path, BYTES | {"architectures": [kind]}, file, 8, 1, 1)
+    assert bytes(batch["input_ids"][0].tolist()) == b"abcdefgh"
+
+
 def test_a_text_that_begins_with_a_bracket_is_a_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"[Chapter one] It was night.")
     [batch] = read_batches(tmp_path, BYTES, tmp_path / "a.txt", 8, 1, 1)
@@ -115,3 +139,77 @@ def test_a_model_that_gives_no_loss_for_these_labels_says_so():
 
     with pytest.raises(InputError, match=r"samples of which Silent has a loss.*other labels"):
         texts.loss(Silent(), {"input_ids": torch.zeros(1, 2).long()})
+
+
+def test_a_config_with_an_infinite_number_is_read(text, tmp_path):
+    """The library writes it as an object (mamba 2, bamba, falcon_h1)."""
+    sizes = {"num_heads": 4, "head_dim": 4, "hidden_size": 8, "expand": 2}
+    transformers.Mamba2Config(vocab_size=256, **sizes).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["time_step_limit"] == [0.0, {"__float__": "Infinity"}]
+    [batch] = read_batches(text.parent, config, text, 10, 4, 1)
+    assert batch["input_ids"].shape == (4, 10)
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"architectures": ["BertForMaskedLM"]}, (True, False)),
+        ({"architectures": ["ViltForMaskedLM"]}, (True, False)),
+        ({"architectures": ["BertLMHeadModel"]}, (False, True)),
+        ({"architectures": ["XLMWithLMHeadModel"]}, (True, False)),
+        ({"architectures": ["XLMWithLMHeadModel"], "causal": True}, (False, True)),
+        ({"architectures": ["FlaubertWithLMHeadModel"]}, (True, False)),
+        (
+            {"architectures": ["BartForConditionalGeneration"], "is_encoder_decoder": True},
+            2 * (False,),
+        ),
+    ],
+)
+def test_the_library_says_what_a_class_predicts(config, found):
+    assert (is_masked(config), is_causal(config)) == found
+
+
+def test_a_causal_class_whose_loss_is_of_the_same_token_is_refused():
+    """The labels of a user, which may be moved by one, are the user's to choose."""
+    sizes = {"vocab_size": 256, "d_model": 32, "n_layer": 1, "n_head": 4, "d_inner": 48}
+    torch.manual_seed(0)
+    model = moved(transformers.XLNetLMHeadModel(transformers.XLNetConfig(**sizes)).eval(), 1, 0.2)
+    config = {"architectures": ["XLNetLMHeadModel"]}
+    ids = torch.arange(24).reshape(2, 12)
+    counts = torch.arange(12) > 5
+    for batch in (
+        {"input_ids": ids},
+        {"input_ids": ids, "labels": torch.where(counts, ids, -100)},
+    ):
+        with pytest.raises(InputError, match=r"the loss of the next token, got XLNetLMHeadModel"):
+            texts.check_next_token(model, config, [batch])
+        texts.check_next_token(made("llama"), {"architectures": ["LlamaForCausalLM"]}, [batch])
+    texts.check_next_token(model, config, [{"input_ids": ids, "labels": ids.roll(-1, 1)}])
+
+
+def test_a_model_that_keeps_a_graph_in_evaluation_mode_goes_backward_twice():
+    """Levit keeps attention biases until its mode changes."""
+
+    class Keeping(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.ones(3))
+            self.kept = None
+
+        def train(self, mode=True):
+            self.kept = None if mode else self.kept
+            return super().train(mode)
+
+        def forward(self, labels):
+            self.kept = self.bias.square() if self.kept is None else self.kept
+            return SimpleNamespace(loss=self.kept.sum())
+
+    model = Keeping()
+    model.eval()
+    for _ in range(2):
+        texts.loss(model, {"labels": torch.zeros(1)}).backward()
+    with torch.no_grad():
+        model.bias.fill_(2.0)
+    assert texts.batch_losses(model, [{"labels": torch.zeros(1)}]) == [12.0]
+    assert not model.training

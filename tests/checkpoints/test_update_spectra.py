@@ -1,19 +1,65 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from lib.checkpoints import update_spectra
 from lib.checkpoints.update_spectra import (
+    EXCESS,
+    FLOOR,
+    OVERSAMPLE,
+    Triplets,
     chosen_method,
     decomposed,
+    gram_decomposition,
+    leading_decomposition,
     leading_triplets,
-    rounding_variance,
+    rounding_edge,
+    rounding_variances,
     squared_norm,
+    update_of,
 )
+from lib.files.files import InputError
+from stages.checkpoints.spectra import Spectra, matrix_row
+
+RANK = 12
+LOW = 5  # the rank of what has an exact one
+SPECTRA = {  # singular values, by their number
+    "flat": lambda k: torch.where(k <= RANK, 3.0, 1.0 - k / 3000),
+    "falling": lambda k: k**-1.5,
+    "slowly falling": lambda k: k**-0.5,
+    "an exact low rank": lambda k: torch.where(k <= LOW, 1.0 / k, 0.0),
+    "ties": lambda k: torch.where(k <= 2 * RANK, 1.0, 0.5),
+    "zero": torch.zeros_like,
+}
 
 
 def gen(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def with_values(shape, sigma):
+    U, V = (torch.linalg.qr(torch.randn(n, len(sigma), generator=gen()).double()).Q for n in shape)
+    return (U * sigma) @ V.mT
+
+
+def merged(seed, shape=(600, 500), rank=8, size=1e-2):
+    """W_0, and W with an adapter that was merged into it in float32."""
+    source = gen(seed)
+    W_0 = torch.randn(shape, generator=source)
+    B = torch.randn(shape[0], rank, generator=source)
+    return W_0, W_0 + size * B @ torch.randn(rank, shape[1], generator=source)
+
+
+def by_numpy(W):
+    """The variances of W's rounding, summed over rows and columns, by the exponents alone."""
+    info = torch.finfo(W.dtype)
+    w = W.double().numpy()
+    exponent = np.frexp(np.maximum(abs(w), info.tiny))[1] - 1
+    spacing = np.where(w == 0, 0, np.exp2(exponent.astype(float)) * info.eps)
+    variance = spacing**2 / 12
+    return variance.sum(1), variance.sum(0)
 
 
 @pytest.fixture
@@ -22,6 +68,7 @@ def small_limit(monkeypatch):
     monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", 16)
     monkeypatch.setattr(update_spectra, "LARGEST_FULL", 32)
     monkeypatch.setattr(update_spectra, "BLOCK", 640)
+    monkeypatch.setattr(update_spectra, "PANEL", 7)
 
 
 @pytest.mark.parametrize("shape", [(60, 40), (40, 60), (50, 50)])
@@ -30,24 +77,121 @@ def test_all_singular_values_are_numpys(small_limit, shape, method):
     A = torch.randn(shape, generator=gen(), dtype=torch.float64)
     U, sigma, Vh = np.linalg.svd(A.numpy(), full_matrices=False)
     for kept in (0, 7):
-        found, triplets = decomposed(A, method, 1, gen(), kept)
+        found, triplets, norm, errors = decomposed(A, method, 1, gen(), kept)
         np.testing.assert_allclose(found, sigma, rtol=1e-9)
+        assert norm == pytest.approx((sigma**2).sum())
+        assert len(errors) == 0
         assert triplets.sigma.shape == (kept,)
         cut = (U[:, :kept] * sigma[:kept]) @ Vh[:kept]
         np.testing.assert_allclose(triplets.cut(kept), cut, atol=1e-5)
 
 
-def test_two_passes_leave_a_tail_near_the_best(small_limit, monkeypatch):
-    U, V = (torch.linalg.qr(torch.randn(n, 300, generator=gen()).double()).Q for n in (400, 300))
-    sigma = torch.arange(1, 301).double() ** -0.7
-    A = (U * sigma) @ V.mT
-    found = leading_triplets(A, 64, gen())
-    tail = squared_norm(A) - float(found.sigma.square().sum())
-    assert 1 - 1e-9 <= tail / float(sigma[64:].square().sum()) <= 1.02
-    assert float(found.sigma[0]) == pytest.approx(float(sigma[0]), rel=1e-6)
-    monkeypatch.setattr(update_spectra, "PASSES", 0)
-    none = leading_triplets(A, 64, gen())
-    assert squared_norm(A) - float(none.sigma.square().sum()) > 1.02 * tail, "what passes are for"
+@pytest.mark.parametrize("shape", [(400, 300), (300, 400), (300, 300)])
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("how", ["all values", "leading values"])
+def test_a_cut_is_the_best_one_within_what_is_promised(small_limit, name, shape, how):
+    """As the update is in float32, by the whole decomposition of numpy."""
+    A = with_values(shape, SPECTRA[name](torch.arange(1, 301).double())).float()
+    true = np.linalg.svd(A.double().numpy(), compute_uv=False)
+    if how == "all values":
+        values, found = gram_decomposition(A, RANK, gen())
+        np.testing.assert_allclose(values, true, atol=FLOOR * true[0])
+        found = Triplets(*(one.double() for one in found))
+        rounded = 1e-12 * (true**2).sum()  # the triplets are kept in float32
+    else:
+        values, found, norm, errors = leading_decomposition(A, RANK, gen())
+        assert norm == pytest.approx((true**2).sum(), rel=1e-12)
+        assert (values.numpy() <= true[:RANK] * (1 + 1e-12)).all()
+        assert (true[:RANK] <= (values + errors).numpy() + 1e-12 * true[0]).all()
+        rounded = (RANK + OVERSAMPLE) * FLOOR**2 * (true**2).sum()
+    best = (true[RANK:] ** 2).sum()
+    error = float((A.double() - found.cut(RANK)).square().sum())
+    assert best - rounded <= error <= best * (1 + EXCESS) + rounded
+    n_sure = int((true[:RANK] > FLOOR * true[0]).sum())
+    for V in (found.Vh[:n_sure], found.U.mT[:n_sure]):
+        torch.testing.assert_close(V @ V.mT, torch.eye(n_sure).double(), rtol=0, atol=2e-6)
+
+
+def test_a_krylov_space_has_few_columns_and_what_needs_many_is_decomposed(monkeypatch):
+    """A flat spectrum takes more blocks than a falling one, and eigh where half the columns do not
+    do.
+    """
+    asked = []
+    original = update_spectra._new_directions
+
+    def counted(V, block):
+        asked.append(block.shape[1])
+        return original(V, block)
+
+    monkeypatch.setattr(update_spectra, "_new_directions", counted)
+    n_blocks = {}
+    for name in ("falling", "slowly falling", "flat"):
+        A = with_values((400, 400), SPECTRA[name](torch.arange(1, 401).double())).float()
+        gram_decomposition(A, RANK + 1 if name == "flat" else RANK, gen())
+        n_blocks[name] = len(asked)
+        asked.clear()
+    assert n_blocks["falling"] <= 2
+    assert n_blocks["slowly falling"] <= 4
+    gram_decomposition(A, 190, gen())
+    assert asked == [], "two blocks would be all of it"
+
+
+def test_a_flat_tail_has_values_with_errors_and_a_steep_one_next_to_none(small_limit):
+    falling = torch.exp(-torch.arange(0, 300).double())
+    flat = torch.ones(300).double()
+    flat[:4] = 5.0
+    errors = {}
+    for name, sigma in (("falling", falling), ("flat", flat - torch.linspace(0, 0.5, 300))):
+        A = with_values((400, 300), sigma).float()
+        true = torch.linalg.svdvals(A.double())[:RANK]
+        found = leading_decomposition(A, RANK, gen())
+        assert (true <= found.sigma + found.errors + 1e-12).all()
+        errors[name] = found.errors / found.sigma[0]
+    assert float(errors["falling"].max()) < 1e-6
+    assert float(errors["flat"][:4].max()) < 1e-6
+    assert float(errors["flat"][4:].min()) > 10 * float(errors["flat"][:4].max())
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("method", ["gram", "randomised"])
+def test_a_merged_adapter_of_rank_8_has_rank_8(seed, method):
+    W_0, W = merged(seed)
+    row, triplets = matrix_row(Spectra(method, 64, (0,)), "module", W_0, W, 500)
+    assert len(triplets.sigma) == max(8, row["rank_above_edge"]) == 8
+    assert row["tail"] < 1e-10 * row["norm"] ** 2
+
+
+@pytest.mark.parametrize("method", ["gram", "randomised"])
+def test_the_edge_is_not_below_what_the_arithmetic_makes(method):
+    """An update as large as the weights themselves, in float32: its rank is that of the factors."""
+    W_0, W = merged(0, size=1.0)
+    row, _ = matrix_row(Spectra(method, 256, (0,)), "module", W_0, W)
+    assert row["rank_above_edge"] == 8
+    assert row["edge"] == FLOOR * row["singular_values"][0] > rounding_edge(W_0, W)
+
+
+def test_a_matrix_of_huge_or_tiny_entries_is_decomposed_as_any(small_limit):
+    A = with_values((80, 60), torch.arange(1, 61).double() ** -1.0).float()
+    sigma = leading_triplets(A, 8, gen()).sigma
+    for scale in (2.0**100, 2.0**-100):
+        found = leading_decomposition(A * scale, 8, gen())
+        torch.testing.assert_close(found.sigma, sigma * scale, rtol=1e-6, atol=0)
+        assert found.squared_norm == pytest.approx(squared_norm(A) * scale**2)
+
+
+@pytest.mark.parametrize("method", ["full", "gram", "randomised"])
+def test_an_update_beyond_the_range_of_its_type_is_refused(small_limit, method):
+    W = torch.ones(300, 280, dtype=torch.float64 if method == "full" else torch.bfloat16)
+    W *= 1e200 if method == "full" else 3e38
+    with pytest.raises(InputError, match="module: wanted an update whose entries"):
+        matrix_row(Spectra(method, 8, (0,)), "module", -W, W)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_an_update_is_the_difference_in_float64_rounded_once(dtype):
+    W, W_0 = torch.randn(2, 300, 290, generator=gen(), dtype=torch.float64)
+    W, W_0 = W.to(dtype), (1e-4 * W_0 + W).to(dtype)
+    assert torch.equal(update_of(W, W_0), (W.double() - W_0.double()).float())
 
 
 @pytest.mark.parametrize(
@@ -55,7 +199,8 @@ def test_two_passes_leave_a_tail_near_the_best(small_limit, monkeypatch):
     [
         ((9000, 9000), "auto", "randomised"),
         ((9000, 2), "auto", "full"),
-        ((9000, 1000), "auto", "gram"),
+        ((9000, 4096), "auto", "gram"),
+        ((9000, 4097), "auto", "randomised"),
         ((8, 8), "gram", "gram"),
     ],
 )
@@ -68,10 +213,30 @@ def test_the_method_of_a_shape(shape, wanted, method):
     [
         (torch.bfloat16, 1.9921875, 2**-7),
         (torch.float16, 1.0, 2**-10),
+        (torch.float16, 2.0**-24, 2**-24),
         (torch.float32, -3.0, 2**-22),
+        (torch.float32, 2.0**-149, 2.0**-149),
+        (torch.float64, 1.5, 2**-52),
         (torch.bfloat16, 0.0, 0.0),
     ],
 )
 def test_the_spacing_of_stored_weights(dtype, w, spacing):
     W = torch.tensor([[w]], dtype=dtype)
-    assert float(rounding_variance(W)) == pytest.approx(spacing**2 / 12)
+    assert [float(one) for one in rounding_variances(W)] == pytest.approx([spacing**2 / 12] * 2)
+    assert rounding_edge(W) == pytest.approx(2 * spacing / math.sqrt(12))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1.0, 1e-5, 1e-7])
+def test_the_edge_by_bits_is_that_of_every_weights_exponent(dtype, size, monkeypatch):
+    """Weights of many sizes, subnormal ones and zeros among them; in chunks of some rows."""
+    monkeypatch.setattr(update_spectra, "CHUNK", 640)
+    W = torch.randn(70, 50, generator=gen(), dtype=torch.float64)
+    W = (size * W * torch.exp(2 * torch.randn(70, 50, generator=gen(1)))).to(dtype)
+    W[::7, ::3] = 0
+    for found, wanted in zip(rounding_variances(W), by_numpy(W), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    other = W.flip(0).bfloat16()
+    rows, cols = (a + b for a, b in zip(by_numpy(W), by_numpy(other), strict=True))
+    wanted = math.sqrt(rows.max()) + math.sqrt(cols.max())
+    assert rounding_edge(W, other) == pytest.approx(wanted, rel=1e-6)

@@ -13,6 +13,14 @@ SIZES = {
     "num_attention_heads": 4,
 }
 FEED = {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24}
+EYES = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 8,
+}
 KINDS = ("llama", "qwen3", "gpt2", "gpt_neox", "phi3", "bert", "vit")
 ATTENTION = ("llama", "mistral", "qwen2", "gemma", "gpt2", "gpt_neox", "phi3")
 
@@ -41,8 +49,20 @@ def made(kind: str, seed: int = 0, **changes):
         "phi3": lambda: t.Phi3Config(**grouped | changes),
         "bert": lambda: t.BertConfig(**SIZES | {"vocab_size": 256} | changes),
         "vit": lambda: t.ViTConfig(**SIZES | {"image_size": 8, "patch_size": 4} | changes),
+        "gemma3": lambda: t.Gemma3Config(
+            text_config={**grouped, "pad_token_id": 0, "head_dim": 8} | changes,
+            vision_config=EYES,
+            mm_tokens_per_image=4,
+            boi_token_index=253,
+            eoi_token_index=254,
+            image_token_index=255,
+        ),
     }[kind]()
-    auto = {"bert": t.AutoModelForMaskedLM, "vit": t.AutoModelForImageClassification}
+    auto = {
+        "bert": t.AutoModelForMaskedLM,
+        "vit": t.AutoModelForImageClassification,
+        "gemma3": t.AutoModelForImageTextToText,
+    }
     t.utils.logging.set_verbosity_error()
     t.utils.logging.disable_progress_bar()
     torch.manual_seed(seed)

@@ -31,6 +31,9 @@ says: .venv/installed
 
 says-more: .venv/docs
 	$(ACTIVATE) && more
+
+draws: .venv-report/report
+	.venv-report/bin/drawn
 """
 
 
@@ -64,6 +67,7 @@ def fill(folder: Path) -> Path:
     (folder / "requirements.txt").write_text(wheel(folder / "wheels", "law", "1.0"))
     wheel(folder / "wheels", "law", "2.0")
     (folder / "requirements.docs.txt").write_text(wheel(folder / "wheels", "more", "1.0"))
+    (folder / "requirements.report.txt").write_text(wheel(folder / "wheels", "drawn", "1.0"))
     (folder / "requirements.cuda.txt").touch()
     (folder / "requirements.uv.txt").touch()
     pip = f"pip=={ensurepip.version()} --hash=sha256:{64 * '0'}\n"  # it is there already
@@ -223,6 +227,31 @@ def test_an_extra_has_a_mark_of_its_own(project):
     assert "docs was not finished here" in done.stdout
     assert "setting up" not in make(project, "says-more").stdout
     assert json.loads((project / ".venv" / "docs").read_text())["packages"] == {"more": "1.0"}
+
+
+def test_what_draws_the_report_is_set_up_apart_and_alone(project, tmp_path):
+    fresh = fill(tmp_path / "fresh")
+    for folder in (fresh, project):
+        before = (project / ".venv" / "installed").read_bytes()
+        done = make(folder, "draws")
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = done.stdout.splitlines()
+        assert said[0] == "setting up .venv-report: none is here yet"
+        assert said[-1] == f"{folder}/.venv-report 1.0"
+        assert "setting up" not in make(folder, "draws").stdout
+        mark = json.loads((folder / ".venv-report" / "report").read_text())
+        assert mark["packages"] == {"drawn": "1.0"}
+        assert (project / ".venv" / "installed").read_bytes() == before
+    assert not (fresh / ".venv").exists()
+    assert works(project) == []
+
+
+def test_a_set_up_of_the_report_that_broke_is_mended(tmp_path):
+    folder = fill(tmp_path / "project")
+    make(folder, "draws")
+    [program] = (folder / ".venv-report").glob("lib/*/site-packages/drawn-1.0.dist-info")
+    shutil.rmtree(program)
+    assert "setting up .venv-report: drawn: wanted 1.0, got none" in make(folder, "draws").stdout
 
 
 def test_a_package_whose_digest_is_another_is_refused(project):

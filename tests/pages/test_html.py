@@ -2,6 +2,8 @@
 
 import base64
 import io
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -9,9 +11,16 @@ from PIL import Image
 
 from lib.files.files import InputError
 from lib.pages.html import COLOURS, COLUMN, picture
+from lib.pages.html import drawing as sharp
 
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="{w}pt" height="{h}pt" viewBox="0 0 {w} {h}">
 <rect width="30" height="60" fill="#2b6cb0"/><rect x="30" width="30" height="60" fill="#dd7b1a"/>{more}</svg>"""
+
+
+HEAVY = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
+ width="60pt" height="30pt" viewBox="0 0 60 30"><metadata>a date</metadata><!-- a text -->
+ <style>*{stroke-linecap: butt}</style><g id="axes_1"><path id="m1" d="M 0 0 \nL 60 30.5 \nz" style="font: 'A'"/>
+ <use xlink:href="#m1" clip-path="url(#c&amp;)"/></g><text>50 % "W" &lt; 1</text></svg>"""
 
 
 def drawing(w: int = 120, h: int = 60, more: str = "") -> bytes:
@@ -80,3 +89,27 @@ def test_what_is_no_drawing_is_refused_in_a_line(bad):
     with pytest.raises(InputError, match=r"^a\.svg: wanted an SVG drawing, got b.*$") as refused:
         picture(bad, "a.svg")
     assert "\n" not in str(refused.value)
+
+
+def test_a_sharp_drawing_is_the_same_drawing_without_what_nobody_sees():
+    made = sharp(HEAVY.encode(), "a.svg")
+    kind, _, content = made.address.partition(",")
+    assert (kind, made.width, made.height) == ("data:image/svg+xml", 80, 40)
+    assert set('"<>&\\\n#') & set(content) == set()  # it stands in CSS and in HTML as it is
+    svg = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(unquote(content))
+    assert [one.tag.removeprefix(svg) for one in root.iter()] == [
+        *("svg", "style", "g", "path", "use", "text")
+    ]
+    path = root.find(f".//{svg}path")
+    assert path.attrib == {"id": "m1", "d": "M0 0L60 30.5z", "style": "font: 'A'"}
+    assert root.find(f".//{svg}g").attrib == {}
+    assert root.find(f"{svg}text").text == '50 % "W" < 1'
+    assert root.find(f"{svg}style").text == "*{stroke-linecap: butt}"
+    assert sharp(HEAVY.encode(), "b.svg") == made
+
+
+@pytest.mark.parametrize("bad", [b"", b"<svg", b"\xff\xfe", b"<html></html>"])
+def test_what_is_no_drawing_is_no_sharp_one_either(bad):
+    with pytest.raises(InputError, match=r"^a\.svg: wanted an SVG drawing, got b.*$"):
+        sharp(bad, "a.svg")

@@ -332,6 +332,33 @@ def test_a_figure_has_changed_where_one_curve_has_and_a_table_behind_it(
     assert page.count("<img") == 2
 
 
+def test_the_numbers_that_changed_stand_beside_the_pictures(two_machines, tmp_path, capsys):
+    made = two_machines(lambda table: table.assign(loss=[0.7, 0.72, 0.71, 0.125]), SEEN)
+    _, page = compared(made, tmp_path, capsys)
+    [numbers] = re.findall(r'(?s)<table class="numbers">.*?<tbody>(.*?)</tbody>', page)
+    [row] = re.findall(rf"(?s)<tr>{CELL}{CELL}{CELL}</tr>", numbers)
+    assert row == ("runs: loss, 1 of 2, most in zipf, True", "0.51", "0.71")
+
+
+def test_two_equal_pictures_are_one_beside_the_numbers_that_changed(two_machines, tmp_path, capsys):
+    moved = two_machines(
+        lambda table: table.assign(loss=[0.7, 0.72, 0.71, 0.125]), curves(40, colour="#ff0000")
+    )
+    said, page = compared(moved, tmp_path, capsys)
+    assert changed_figures(said) == FIGURE
+    assert page.count("<img") == page.count("The two pictures are equal at this size.") == 1
+    assert '<table class="numbers">' in page
+
+
+def test_a_figure_whose_picture_and_numbers_are_equal_has_not_changed(
+    two_machines, tmp_path, capsys
+):
+    made = two_machines(figure=curves(40, colour="#ff0000"), code="draw more")
+    said, page = compared(made, tmp_path, capsys)
+    assert changed_figures(said) == []
+    assert "<img" not in page
+
+
 @pytest.mark.parametrize(
     "change",
     [

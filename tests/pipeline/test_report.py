@@ -4,7 +4,9 @@ import html
 import io
 import re
 import shlex
+from importlib import metadata
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from PIL import Image
 
 from lib.files.inputs import read_json
 from lib.files.params import load_yaml
+from stages.report import MARKS
 from tests.pipeline.browser import (
     READABLE,
     colours_of_texts,
@@ -20,9 +23,32 @@ from tests.pipeline.browser import (
     needs_browser,
     opened,
 )
-from tests.pipeline.project import ROOT, run, stages
+from tests.pipeline.project import PYTHON, ROOT, run, stages
+from tools.environment import PIN, plain
 
 WIDTHS = {"wide": 1440, "a phone": 390}
+ALONE = """
+import runpy
+import sys
+from importlib.abc import MetaPathFinder
+
+NEEDED = {needed}
+
+class Refusal(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        own = top in ("lib", "stages") or top in sys.stdlib_module_names or top.startswith("_sys")
+        if not own and top not in NEEDED:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Refusal())
+sys.path.insert(0, ".")
+try:
+    import pandas
+except ModuleNotFoundError:
+    print("no pandas", flush=True)
+runpy.run_module("{module}", run_name="__main__", alter_sys=True)
+"""
 SHOWN = re.compile(
     r'(?s)class="picture p\d+" role="img" aria-label="([^"]+)".*?<figcaption><b>.*?</b>(.*?)<small>'
     r".*?<code>(.*?)</code>"
@@ -68,8 +94,17 @@ def test_every_figure_is_shown_with_its_caption(text):
     assert {Path(path).stem for path in shown} - captions == set()
 
 
+OUTSIDE = re.compile(
+    r"""(?:src|href)=["'](?!data:|#)|url\((?!#|"data:image/svg\+xml,")|@import|<script"""
+)
+
+
 def test_nothing_comes_from_outside(text):
-    assert re.findall(r'(?:src|href)="(?!data:|#)|url\((?!#|data:)|@import|<script', text) == []
+    drawn = re.compile(r'url\("data:image/svg\+xml,([^"]*)"\)')
+    drawings = [unquote(drawing) for drawing in drawn.findall(text)]
+    assert len(drawings) == len(figures())
+    assert OUTSIDE.findall(drawn.sub("", text)) == []
+    assert [found for drawing in drawings for found in OUTSIDE.findall(drawing)] == []
 
 
 def test_every_id_is_there_once_and_nothing_refers_to_one_that_is_missing(text):
@@ -78,23 +113,57 @@ def test_every_id_is_there_once_and_nothing_refers_to_one_that_is_missing(text):
     assert set(re.findall(r'href="#([^"]+)', text)) - set(ids) == set()
 
 
+def test_the_report_needs_only_what_is_installed_for_it(page, text, tmp_path):
+    """In a Python in which no other package can be imported."""
+    pinned = PIN.findall((ROOT / "requirements.report.txt").read_text(encoding="utf-8"))
+    packages = {plain(name) for name, _ in pinned}
+    owners = metadata.packages_distributions()
+    needed = {top for top, of in owners.items() if packages & set(map(plain, of))}
+    [report] = [stage for stage in stages() if stage.name == "report"]
+    _, _, module, *given = shlex.split(report.cmd)
+    made = [str(tmp_path / page.name) if word == page.name else word for word in given]
+    program = ALONE.format(needed=sorted(needed), module=module)
+    assert "no pandas\n" in run(PYTHON, "-c", program, *made, at=ROOT)
+    assert (tmp_path / page.name).read_text(encoding="utf-8") == text
+
+
+def test_what_is_installed_for_the_report_and_the_site_is_as_in_the_whole_set_up():
+    whole = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    for name in ("report", "pages"):
+        text = (ROOT / f"requirements.{name}.txt").read_text(encoding="utf-8")
+        blocks = re.findall(r"^\w(?:.*\\\n)*.*\n", text, re.MULTILINE)
+        assert len(blocks) >= 10
+        assert [block for block in blocks if block not in whole] == []
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_board_of_a_paper_fits_a_screen_and_a_row_leads_to_its_item(page):
+    items = committed("items")
+    with opened(page, 1440) as view:
+        for board in view.locator(".board-of").all():
+            assert board.bounding_box()["height"] < 900
+        for name in list(items)[::9]:
+            view.evaluate("window.scrollTo(0, 0)")
+            view.locator(f'.board a[href="#{name}"]').click()
+            box = view.locator(f'[id="{name}"] .found').bounding_box()
+            assert 0 <= box["y"] <= 900, name
+
+
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-def test_a_verdict_is_two_clicks_away_and_on_one_screen(page, width):
-    """The family in the contents, then the item: its first claim is seen."""
+def test_a_filter_leaves_its_items_alone_and_a_link_shows_one_all_the_same(page, width):
     items = committed("items")
-    tested = [name for name, item in items.items() if item["claims"]]
+    failed = [name for name, item in items.items() if MARKS[item["answer"]] == "bad"]
     with opened(page, width) as view:
-        for name in tested[::7]:
-            view.evaluate("window.scrollTo(0, 0)")
-            link = view.locator(f'a[href="#{name}.claims"]')
-            summary = view.locator("nav details", has=link).locator("summary")
-            summary.click()
-            view.locator("nav").locator(link).click()
-            box = view.locator(f"#{items[name]['claims'][0]}").bounding_box()
-            assert 0 <= box["y"] <= 900, name
-            summary.click()
+        shown = "all => all.filter(e => e.offsetParent).map(e => e.id)"
+        assert view.eval_on_selector_all("section.item", shown) == list(items)
+        view.locator("#show-bad").check()
+        assert view.eval_on_selector_all("section.item", shown) == failed
+        assert view.locator(".board tr.entry:visible").count() == len(failed)
+        view.evaluate("name => location.hash = name", next(iter(items)))
+        assert next(iter(items)) in view.eval_on_selector_all("section.item", shown)
 
 
 @pytest.mark.slow

@@ -35,6 +35,28 @@ def test_a_formula_becomes_mathml_and_its_signs_are_kept():
     assert 'display="block"' in shown.partition("</p>")[2]
 
 
+def test_a_letter_with_an_index_becomes_mathml_except_in_code():
+    pytest.importorskip("latex2mathml")
+    shown = on_page_content("<p>W_K <code>W_K</code> many_machines</p>")
+    assert shown.count("<math>") == 1
+    assert "<code>W_K</code> many_machines" in shown
+
+
+# What of a page is cut off at its right side, and what is printed with a raw underscore.
+CUT = """[...document.querySelectorAll("pre code")]
+    .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"""
+RAW = """(() => {
+    const walker = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT);
+    const found = [];
+    while (walker.nextNode()) {
+        const e = walker.currentNode;
+        if (!e.parentElement.closest("pre, code, math") && /(^|[^\\w])[A-Z]_[A-Z]/.test(e.data))
+            found.push(e.data);
+    }
+    return found;
+})()"""
+
+
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("width", [1440, 390], ids=["wide", "a phone"])
@@ -57,6 +79,8 @@ def test_a_browser_shows_the_pages_and_asks_for_nothing_outside(site, width):
                 == []
             ), page
             assert view.locator("h1").count() >= 1, page
+            assert view.evaluate(CUT) == [], page
+            assert view.evaluate(RAW) == [], page
         view.goto(site + "docs/gradual_rank.html")
         assert view.locator("math").count() >= 1
         browser.close()

@@ -1,17 +1,16 @@
 """The report holds every item, claim and figure that it is given, each once and in its place."""
 
 import html
-import io
 import json
 import re
-from base64 import b64decode
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
-from PIL import Image
 
 from lib.files.files import InputError
+from stages.report import in_short
 from tests.stages.made import with_digest
 
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="60pt" height="30pt" viewBox="0 0 60 30">
@@ -72,6 +71,7 @@ ITEMS = {
         "scope": "So <far>.",
         "limits": "Only <here>.",
         "stood": "set before the first run",
+        "number": "2",
         "repeated": True,
         "fragile": True,
         "unseen": {"70": {"answer": "not reproduced", "number": "7"}},
@@ -143,36 +143,84 @@ def plain(text):
 
 
 def items_of(text):
-    """Each item of the page by its name: its summary, and what it opens."""
-    found = re.findall(
-        r'(?s)<details class="item" id="([^"]+)"><summary>(.*?)</summary>(.*?)</div></details>',
-        text,
-    )
-    return {name: (summary, opened) for name, summary, opened in found}
+    """Each item of the page by its name: its section."""
+    found = re.findall(r'(?s)<section class="item entry[^"]*" id="([^"]+)">(.*?)</section>', text)
+    return dict(found)
 
 
-def test_every_item_says_its_answer_what_was_found_and_its_marks(report):
-    found = {name: plain(summary) for name, (summary, _) in items_of(report()).items()}
-    marks = "Size: d < 8. Unseen seeds: fragile (seeds +70: not reproduced, 7). "
-    assert found == {
-        "toy.t": "A theorem & <more> reproduced in part fragile It is <so>. The first & <claim>. "
-        f"Limits. Only <here>. {marks}Bar: set before the first run.",
-        "toy.q": "A question yes Is it? Unseen seeds: not repeated: a published run.",
-        "toy.u": "Untested not tested So.",
+def test_every_item_says_its_answer_what_was_found_and_its_marks_in_the_order_of_reading(report):
+    found = {name: plain(section) for name, section in items_of(report()).items()}
+    said = ["A theorem & <more> #", "The paper says: It is <so>.", "reproduced in part fragile"]
+    said += ["The first & <claim>.", "the bar, every in [1, 2); a value, their median; the null, "]
+    said += [
+        "First & <last>. See <a>. Figure 2 of the paper.",
+        "Limits. Only <here>.",
+        "Size: d < 8.",
+    ]
+    said += ["Unseen seeds: fragile (here reproduced in part, 2; on seeds +70 not reproduced, 7)."]
+    said += ["Bar: set before the first run.", "t & <plots/toy/figures/a.svg> #"]
+    said += ["Scope. So <far>.", "Second. See b.", "The command that makes it dvc repro toy_plot"]
+    places = [found["toy.t"].find(words) for words in said]
+    assert -1 not in places, said[places.index(-1)]
+    assert places == sorted(places)
+    assert found["toy.q"].startswith("A question # We ask: Is it? yes")
+    assert "Unseen seeds: not repeated: a published run." in found["toy.q"]
+    assert found["toy.u"] == "Untested # The paper says: So. not tested"
+
+
+def boards_of(text):
+    """The rows of the boards by the item to which each leads: its kinds, and its words."""
+    rows = re.findall(r'(?s)<tr class="entry([^"]*)">(.*?)</tr>', text)
+    return {
+        re.findall(r'href="#([^"]+)"', row)[0]: (kinds.split(), plain(row)) for kinds, row in rows
     }
 
 
-def test_a_board_has_every_answer_before_the_items(report):
-    boards = plain(report().partition('<details class="item"')[0].partition("the answers")[2])
-    assert (
-        "reproduced in part fragile A theorem & <more> The first & <claim>. Size: d < 8" in boards
+def test_a_board_has_every_item_with_its_number_its_null_and_its_marks(report):
+    boards = boards_of(report())
+    assert list(boards) == list(ITEMS)
+    assert boards["toy.t"][1] == (
+        "reproduced in part fragile A theorem & <more> The first & <claim>. 9: chance & <co> "
+        "smaller turned before"
     )
-    assert "not tested Untested" in boards
+    assert boards["toy.q"][1] == "yes A question – – not repeated"
+    assert boards["toy.u"][1] == "not tested Untested –"
+
+
+def test_the_filters_show_what_failed_what_is_fragile_the_papers_size_and_ours(report):
+    items = ITEMS | {"toy.n": {**ITEMS["toy.q"], "answer": "no", "size": "the paper's, and ours"}}
+    text = report(items=items)
+    kinds = {name: kinds for name, (kinds, _) in boards_of(text).items()}
+    assert kinds == {
+        "toy.t": ["is-all", "is-fragile"],
+        "toy.q": ["is-all", "is-ours"],
+        "toy.u": ["is-all"],
+        "toy.n": ["is-all", "is-bad", "is-full", "is-ours"],
+    }
+    shown = re.findall(r'id="show-(\w+)"[^>]*> ([^<]+) <small>(\d+)', html.unescape(text))
+    assert shown == [
+        ("all", "all", "4"),
+        ("bad", "failed", "1"),
+        ("fragile", "fragile", "1"),
+        ("full", "the paper's size", "1"),
+        ("ours", "ours", "2"),
+    ]
+    for kind, *_ in shown[1:]:
+        assert f"body:has(#show-{kind}:checked) :is(.entry:not(.is-{kind}" in text
+
+
+def test_the_sentence_of_the_board_is_that_of_what_was_asked():
+    assert in_short(
+        "We did this. It is 2 (1 to 3); at most 4 was asked of every seed here. So."
+    ) == ("It is 2 (1 to 3); at most 4 was asked of every seed here.")
+    assert in_short("We did. It is 2 (1 to 3). At most 4 was asked. So.") == (
+        "It is 2 (1 to 3). At most 4 was asked."
+    )
+    assert in_short("It is 2. It is 3.") == "It is 2."
 
 
 def test_every_claim_stands_once_in_its_item_with_its_verdict(report):
-    text = report()
-    opened = {name: part for name, (_, part) in items_of(text).items()}
+    opened = items_of(report())
     rows = {
         name: re.findall(r'(?s)<tr id="(\w+)"[^>]*>(.*?)</tr>', part)
         for name, part in opened.items()
@@ -183,31 +231,33 @@ def test_every_claim_stands_once_in_its_item_with_its_verdict(report):
         "toy.u": [],
     }
     one, two, three = (plain(row) for _, row in rows["toy.t"])
-    said = "holds seeds +70: does not hold 7 t & <plots/toy/figures/a.svg> the paper says so; every"
+    said = (
+        "holds seeds +70: does not hold 7 t & <plots/toy/figures/a.svg> # the paper says so; every"
+    )
     assert one.startswith(said)
     assert "every in [1, 2), set before the first run" in one
     assert "1.23 (1 to 2; n = 2)" in one
     null = "9 chance & <co>; beaten: difference -7.7 (-8 to -7) beaten in 1 of 2 cases"
     assert one.endswith(null)
-    assert "4: 1, 5: 1.47" in one
+    assert "4: 1, 5: 1.47" in plain(opened["toy.t"])
     assert two.startswith("does not hold limit")
     assert "it is <so>" in two
     assert three.startswith("not run")
     assert "no <measure>" in three
 
 
-def test_every_figure_is_one_picture_that_its_items_show(report):
+def test_every_figure_is_one_sharp_drawing_that_its_items_show(report):
     text = report()
-    pictures = dict(
-        re.findall(r"\.(p\d+) { background-image: url\(data:image/webp;base64,(.*?)\)", text)
+    drawings = dict(
+        re.findall(r'\.(p\d+) { background-image: url\("data:image/svg\+xml,(.*?)"\)', text)
     )
     shown = dict(re.findall(r'(?s)class="picture (p\d+)" role="img".*?<code>(.*?)</code>', text))
     assert sorted(shown.values()) == sorted(FIGURES[:4])
     for name, path in shown.items():
-        with Image.open(io.BytesIO(b64decode(pictures[name]))) as drawn:
-            assert drawn.size == (80, 40)
-            assert drawn.convert("RGB").getpixel((40, 20)) == COLOURS[path]
-    opened = {name: part for name, (_, part) in items_of(text).items()}
+        drawing = unquote(drawings[name])
+        assert f"rgb{COLOURS[path]}" in drawing
+        assert drawing.startswith("<svg ")
+    opened = items_of(text)
     assert re.findall(r"<code>(p[^<]*svg)</code>", opened["toy.t"]) == FIGURES[:2]
     assert re.findall(r"<code>(p[^<]*svg)</code>", opened["toy.q"]) == FIGURES[3:4]
     [others] = re.findall(r'(?s)<details class="others">(.*?)</details>', text)
@@ -223,12 +273,8 @@ def test_a_figure_has_its_caption_and_a_published_run_its_origin(report):
     assert "70 abcdef0123 1 of 3: toy.t 1 of 4: one" in text
 
 
-def test_a_drawing_that_has_not_changed_is_not_drawn_again(report, monkeypatch):
-    before = report()
-    drawn = []
-    monkeypatch.setattr("stages.report.picture", lambda svg, where: drawn.append(where))
-    assert report() == before
-    assert drawn == []
+def test_equal_results_give_an_equal_page(report):
+    assert report() == report()
 
 
 def test_what_turned_since_the_last_commit_is_said(report, capsys, monkeypatch):

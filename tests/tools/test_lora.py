@@ -1,20 +1,30 @@
 """The program behind `make lora`, on a tiny model: what it writes, and what its page says."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+import transformers as t
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from lib.checkpoints.folders import Checkpoint
 from lib.files.files import InputError
-from tests.checkpoints.checkpoints_made import taught
-from tests.pipeline.project import ROOT
+from tests.checkpoints.checkpoints_made import (
+    TEXT,
+    adapted,
+    cross_entropy,
+    fit,
+    taught,
+    windows,
+)
 from tests.tools.lora_made import run, working_in
 from tools import lora
 
@@ -45,9 +55,9 @@ def plain_plans():
     return plans[plans["shuffle"] == 0].to_dict("records")
 
 
-def page_of(losses, loss_base=2.0, mixed=(), choosing=None, left=()):
-    """The page as if the adapters had these losses, the base that one, and these adapters mixed
-    ranks.
+def page_of(losses, loss_base=2.0, mixed=(), choosing=None, left=(), wrong=()):
+    """The page as if the adapters had these losses, the base that one, these adapters mixed ranks,
+    and something were wrong with those.
     """
     table = pd.read_parquet("out/plans/losses.parquet")
     table.assign(loss_base=loss_base, loss_tuned=0.5).to_parquet("out/plans/losses.parquet")
@@ -57,11 +67,19 @@ def page_of(losses, loss_base=2.0, mixed=(), choosing=None, left=()):
         name = one["folder"]
         one.update(loss=losses[name], choosing_loss=(choosing or losses)[name], left=list(left))
         one.update(mixed=name in mixed, parameters=4321, rule="uniform")
+        one.update(wrong=["peft leaves some", "so it does"] if name in wrong else [])
     path.write_text(json.dumps(listed))
     base = Checkpoint(Path("base"), {}, {})
     paths = (Path("tuned"), "my.txt", Path("out"))
     lora.page(base, *paths, 0.5, planned=True, saved=False)
     return Path("out/page.html").read_text()
+
+
+def measured(model):
+    """The loss on the windows that are measured."""
+    tokens = windows(TEXT)[8:16]
+    with torch.no_grad():
+        return float(cross_entropy(model(input_ids=tokens).logits, tokens))
 
 
 LOSSES = {"rank-1": 1.25, "rank-3": 1.5}
@@ -78,7 +96,8 @@ def test_every_plan_has_its_size_and_the_loss_of_base_and_adapter_beside_uniform
     assert "<thead><tr><th>loss of base + adapter</th><th>above uniform</th>" in done
     for row in plain_plans():
         assert f"{row['parameters']:,}</td>" in done
-        assert f"{100 * row['share_lost']:.1f} %" in done
+        share, noise = (100 * row[name] for name in ("share_lost", "share_noise"))
+        assert f'lost">{share:.1f} % ± {noise:.1f} %</td>' in done
         loss = f"{row['loss_on_base']:.4g}"
         loss = f"<strong>{loss}</strong>" if row["chosen"] else loss
         said = f"{row['above_uniform']:+.2g} ± {row['noise']:.1g}"
@@ -96,7 +115,9 @@ def test_the_first_sentence_says_which_adapter_keeps_how_much_at_what_size(done)
     kept = (losses["loss_base"] - best["loss_on_base"]) / whole
     [first, *_] = re.findall(r'<p class="lead">(.*)</p>', done)
     assert first.startswith(f"<strong>Take <code>adapters/rank-{best['budget']}</code></strong>:")
-    assert f"keeps {100 * kept:.1f} % of what the full fine-tune gained on my.txt" in first
+    assert best["kept"] == pytest.approx(kept)
+    share = f"{100 * kept:.1f} % ± {100 * best['kept_noise']:.1f} %"
+    assert f"keeps {share} of what the full fine-tune gained on my.txt" in first
     assert f"at {best['parameters']:,} parameters by the rule {best['rule']}" in first
     assert "left behind" in first
     assert "<code>transformer.wte.weight</code>" in first
@@ -104,7 +125,8 @@ def test_the_first_sentence_says_which_adapter_keeps_how_much_at_what_size(done)
 
 def test_an_adapter_that_leaves_nothing_behind_is_said_to(done):
     page = page_of(LOSSES)
-    assert "Take <code>adapters/rank-1</code></strong>: the base with it keeps 50.0 %" in page
+    taken = "Take <code>adapters/rank-1</code></strong>: the base with it keeps 50.0 % ± "
+    assert taken in page
     assert "at 4,321 parameters by the rule uniform; nothing that was tuned stays behind." in page
     assert "has a loss of 1.25, alone 2, the full fine-tune 0.5." in page
 
@@ -120,6 +142,71 @@ def test_the_adapter_to_take_is_chosen_on_other_windows_than_it_is_reported_on(d
     page = page_of(LOSSES, choosing={"rank-1": 1.5, "rank-3": 1.25})
     assert "Take <code>adapters/rank-3</code>" in page
     assert "has a loss of 1.5, alone 2" in page
+
+
+def test_an_adapter_that_peft_computes_otherwise_is_not_recommended(done):
+    page = page_of(LOSSES, wrong=["rank-1"])
+    assert "Take <code>adapters/rank-3</code></strong>" in page
+    said = "Do not use <code>adapters/rank-1</code>:</strong> peft leaves some; so it does."
+    assert said in page
+    page = page_of(LOSSES, wrong=LOSSES)
+    assert "<strong>Take no adapter: peft does not compute what is measured here" in page
+    assert "Do not use" not in page_of(LOSSES)
+
+
+def test_the_loss_of_an_adapter_that_was_written_is_the_one_with_peft(done):
+    listed = json.loads(Path("out/adapters/adapters.json").read_text())
+    for one in listed:
+        wanted = measured(adapted(Path("base"), Path("out/adapters") / one["folder"]))
+        assert one["loss"] == pytest.approx(wanted, rel=1e-5)
+        assert one["own_loss"] == pytest.approx(wanted, rel=1e-4)
+        assert one["wrong"] == []
+    page = page_of({"rank-1": 1.2345, "rank-3": 1.5})
+    assert "<strong>1.234</strong>" in page or "<strong>1.235</strong>" in page
+
+
+@pytest.mark.parametrize("saves", ["no", "yes"])
+def test_what_no_adapter_can_adapt_is_in_no_plan_and_named_with_its_share(folder, saves):
+    """peft refuses the output of Mamba, and one of its layers is read and never called."""
+    for name in ("base", "tuned"):
+        shutil.rmtree(name)
+    config = t.MambaConfig(vocab_size=256, hidden_size=32, state_size=4, num_hidden_layers=2)
+    model = t.MambaForCausalLM(config)
+    model.save_pretrained("base")
+    tokens = windows(TEXT)
+    fit(model, 12, input_ids=tokens, labels=tokens)
+    model.save_pretrained("tuned")
+    page = run(modules_to_save=saves)
+    left = {"mixer.out_proj": "peft refuses: ", "mixer.dt_proj": "the weight is read and the forw"}
+    planned = set(pd.read_parquet("out/plans/modules.parquet")["module"].str.split(".").str[-1])
+    assert planned == {"in_proj", "x_proj"}
+    *_, listed = json.loads(Path("out/adapters/adapters.json").read_text())
+    assert listed["wrong"] == []
+    for one in listed["refused"]:
+        [why] = [why for name, why in left.items() if one["modules"].endswith(name)]
+        assert one["why"].startswith(why)
+        said = f"<code>{one['modules']}</code> ({100 * one['share']:.1f} % of the whole gain)"
+        assert said in page
+    assert len(listed["refused"]) == 2
+    weights = {f"{one['modules']}.weight" for one in listed["refused"]}
+    assert weights <= set(listed["left"]) if saves == "no" else not weights & set(listed["left"])
+    ended, begun = (AutoModelForCausalLM.from_pretrained(name) for name in ("tuned", "base"))
+    with torch.no_grad():
+        for layer, other in zip(ended.backbone.layers, begun.backbone.layers, strict=True):
+            layer.mixer.out_proj.weight.copy_(other.mixer.out_proj.weight)
+    losses = pd.read_parquet("out/plans/losses.parquet").iloc[0]
+    share = measured(ended) - losses["loss_tuned"]
+    share /= losses["loss_base"] - losses["loss_tuned"]
+    assert listed["refused"][1]["share"] == pytest.approx(share, abs=1e-4)
+
+
+def test_where_peft_adapts_no_layer_there_are_spectra_and_one_line(folder, monkeypatch, capfd):
+    monkeypatch.setattr(lora, "not_adapted", lambda _, names, __: dict.fromkeys(names, "no"))
+    page = run()
+    assert "<strong>Spectra only:</strong>" in page
+    assert not Path("out/adapters").exists()
+    said = capfd.readouterr().err
+    assert "tuned: no linear layer that peft could adapt (transformer.h.*.attn.c_attn: no; " in said
 
 
 def test_the_page_says_where_the_base_with_an_adapter_does_worse_than_alone(done):
@@ -196,7 +283,7 @@ def test_without_a_text_the_page_says_that_nothing_was_measured(folder):
 
 def test_an_adapter_carries_all_that_was_tuned_and_is_as_tuned_cut_to_smaller_ones(folder):
     page = run(modules_to_save="yes")
-    assert "which each adapter here carries whole" in page
+    assert "each adapter here carries whole" in page
     assert "vLLM and llama.cpp refuse these adapters</strong>" in page
     plan = json.loads(Path("out/adapters/rank-3/plan.json").read_text())
     assert {"transformer.wte", "lm_head"} <= set(plan["modules_to_save"])
@@ -248,13 +335,14 @@ def test_a_program_that_prints_no_number_is_named(tmp_path, program, got):
 
 
 @pytest.mark.slow
-def test_stages_are_processes_of_their_own_and_their_error_is_that_of_the_program(
+def test_stages_run_in_this_process_and_their_error_is_that_of_the_program(
     kept, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(shutil.copytree(kept, tmp_path / "made"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process began"))
     assert "How to load an adapter" in run()
     Path("out/spectra.parquet").unlink()
-    with pytest.raises(SystemExit) as ended:
-        lora.call("adapt", "base", "tuned", "nowhere", "out/factors", "out/adapters")
-    assert ended.value.code == 1
+    with pytest.raises(InputError, match="nowhere"):
+        paths = map(Path, ("base", "tuned", "nowhere", "out/factors", "out/adapters"))
+        lora.call("adapt", *paths, "--ranks=equal")

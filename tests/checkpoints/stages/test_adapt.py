@@ -14,7 +14,19 @@ from transformers import AutoModelForCausalLM
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.update_spectra import leading_triplets
 from stages.checkpoints.adapt import left_out
-from tests.checkpoints.checkpoints_made import FEW, SPECTRA, adapted, loss_of, planned, taught
+from tests.checkpoints.checkpoints_made import (
+    FEW,
+    SPECTRA,
+    TEXT,
+    adapted,
+    fit,
+    loss_of,
+    planned,
+    taught,
+    windows,
+)
+from tests.checkpoints.transformers_made import made
+from tests.checkpoints.transformers_made import saved as model_saved
 
 HELD = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -170,3 +182,40 @@ def test_what_only_the_tuned_side_has_is_left_out_by_name(tmp_path):
         (tmp_path / name / "config.json").write_text('{"model_type": "toy"}')
     base, ended = (open_checkpoint(tmp_path / name) for name in ("base", "tuned"))
     assert left_out(base, ended, {"h.0.weight"}) == ["eps", "h.0.bias"]
+
+
+@pytest.mark.parametrize("saved", ["no", "yes"])
+@pytest.mark.parametrize("what", ["biases", "head"])
+def test_what_the_tuned_model_alone_has_is_named_with_its_share(
+    stage, adapt, tmp_path, text, saved, what
+):
+    """Biases stay behind; a head that the base ties is carried with all else that is."""
+    model = made("llama", tie_word_embeddings=what == "head")
+    base = model_saved(model, tmp_path / "base")
+    ended = made("llama", attention_bias=what == "biases")
+    ended.load_state_dict(model.state_dict(), strict=False)
+    with torch.no_grad():
+        for name, parameter in ended.named_parameters():
+            parameter *= not name.endswith(".bias")
+    ended.config.tie_word_embeddings = what == "head"
+    fit(ended, 12, input_ids=windows(TEXT), labels=windows(TEXT))
+    tuned = model_saved(ended, tmp_path / "tuned")
+    plans = planned(base, tuned, text, saved=saved, **FEW)
+    out, listed = adapt(plans, saved)
+    one = listed["rank-3"]
+    found = loss_of(adapted(base, out / "rank-3"))
+    assert found == pytest.approx(chosen(plans, 3)["loss_on_base"], rel=1e-4)
+    places = [f"model.layers.*.self_attn.{x}_proj.bias" for x in "kqvo"]
+    names = {"head": ["lm_head.weight"], "biases": sorted(places)}[what]
+    assert one["alone"] == names
+    is_carried = (saved, what) == ("yes", "head")
+    assert set(names) & set(one["left"]) == (set() if is_carried else set(names))
+    without = dict(ended.named_parameters())
+    of_base = model.model.embed_tokens.weight
+    changed = {n: W * 0 for n, W in without.items() if n.endswith("bias")}
+    changed = {"lm_head.weight": of_base} if what == "head" else changed
+    lost = loss_of(ended, weights=changed) - plans.losses["loss_tuned"]
+    share = lost / (plans.losses["loss_base"] - plans.losses["loss_tuned"])
+    assert one["alone_share"] == pytest.approx(share, abs=1e-4)
+    card = (out / "rank-3/README.md").read_text()
+    assert f"alone has {', '.join(names)}, which hold {share:.1%} of the whole gain." in card

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from lib.checkpoints import update_spectra
 from lib.checkpoints.factors import read_factors
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.heads import attention_tensors, heads, rotation
+from lib.checkpoints.heads import Heads, attention_tensors, heads, rotation
 from lib.files.files import InputError
+from stages.checkpoints.spectra import by_factors, by_products
 from tests.checkpoints.checkpoints_made import SPECTRA, noisy
 
 
@@ -110,9 +111,54 @@ def test_large_matrices_have_leading_values_with_an_exact_tail(stage, tmp_path, 
     found = row["singular_values"]
     assert (row["method"], len(found)) == ("randomised", 8)
     np.testing.assert_allclose(found, sigma[:8], rtol=0.05)
+    assert (found <= sigma[:8] * (1 + 1e-6)).all()
+    assert (sigma[:8] <= found + row["errors"] + 1e-6 * sigma[0]).all()
+    assert row["rank_above_edge"] == (found > row["edge"]).sum()
     assert row["tail"] == pytest.approx((update**2).sum() - (found**2).sum(), rel=1e-5)
     assert row["stable_rank"] == pytest.approx((sigma**2).sum() / sigma[0] ** 2, rel=0.05)
     assert np.isnan(row["rank_90"]), "not known from the leading ones"
+
+
+def test_leading_values_alone_and_no_heads_are_options(stage, pair, monkeypatch):
+    monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", 8)
+    table = measure(stage, *pair)
+    few = measure(stage, *pair, "factors", 0, "no", 3)
+    assert set(few["head"]) == {0}
+    wanted = table[table["head"] == 0]
+    assert few["module"].tolist() == wanted["module"].tolist()
+    for one, other in zip(few["singular_values"], wanted["singular_values"], strict=True):
+        assert len(one) == 3
+        np.testing.assert_allclose(one, other[:3], rtol=0.02)
+
+
+@pytest.mark.parametrize("d_head", [8, 40])
+def test_values_by_factors_are_those_of_the_products_themselves(d_head):
+    """Two query heads read one key and value head; heads of 40 are too wide for the basis."""
+    source = torch.Generator().manual_seed(0)
+
+    def drawn(n):
+        return torch.randn(n, 64, d_head, generator=source).double()
+
+    first, last = (Heads(drawn(4), drawn(2), drawn(2), drawn(4)) for _ in range(2))
+    R = torch.linalg.qr(torch.randn(d_head, d_head, generator=source).double()).Q
+    for of in (by_factors, by_products) if d_head == 8 else (by_products,):
+        found = of(first, last, {16: R})
+        assert len(found) == 4
+        for head in range(4):
+            K_0, K, V_0, V = (W[head // 2] for W in (first.W_K, last.W_K, first.W_V, last.W_V))
+            products = {
+                "W_KQ": [one.W_Q[head] @ R @ W.mT for one, W in ((first, K_0), (last, K))],
+                "W_VO": [W @ one.W_O[head].mT for one, W in ((first, V_0), (last, V))],
+            }
+            for name, (before, after) in products.items():
+                offset = 16 if name == "W_KQ" else 0
+                for what, M in (("initial", before), ("update", after - before)):
+                    values = found[name, offset, what][head]
+                    true = torch.linalg.svdvals(M)
+                    n = min(len(values), len(true))
+                    assert not values[n:].any()
+                    assert float(true[n:].sum()) < 1e-9
+                    torch.testing.assert_close(values[:n], true[:n], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(1024, 0), (16, 3)])

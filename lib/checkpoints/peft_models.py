@@ -1,0 +1,165 @@
+"""What peft makes of the adapters that are written: which modules it adapts, and what it loads.
+
+peft refuses some modules by their names (the output of Mamba) and puts others in the place of some
+(the experts of a mixture in that of a dense layer beside them). So it is asked before the work, on
+a model without weights, and after it, with every adapter that was written.
+"""
+
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from lib.checkpoints.adapters import lora_config, with_adapter
+from lib.checkpoints.folders import Checkpoint
+from lib.checkpoints.gains import Parts, in_type_of
+from lib.checkpoints.library import quiet, refusing, unloaded
+from lib.checkpoints.linear_modules import stored_as_columns
+from lib.checkpoints.models import open_base
+from lib.checkpoints.stored import WEIGHTS
+from lib.checkpoints.texts import Batch, mean_loss
+from lib.files.files import InputError
+
+LORA = "lora_"  # in the name of a factor
+ROUNDED = 1e-2  # of itself: how far a value may be that was rounded to the type of the base
+AGREE = 1e-4  # of itself: how far apart two losses of one model in float32 may be
+LOADED = "wanted an adapter that peft loads and computes with"
+
+
+def not_adapted(
+    make: Callable[[], torch.nn.Module], names: Collection[str], task_type: str | None
+) -> dict[str, str]:
+    """The modules of a model that peft does not adapt as they are, and what it does instead.
+
+    `make` gives the model anew, on the meta device. All modules are tried together first; where
+    that is not well, those of one last name at a time, as peft decides by it, and then the rest.
+    """
+    whole = _tried(make(), names, task_type)
+    if not whole:
+        return {}
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name.rpartition(".")[2], []).append(name)
+    found: dict[str, str] = {}
+    for group in alike.values():
+        found |= _tried(make(), group, task_type)
+    if not found:
+        return whole
+    rest = [name for name in names if name not in found]
+    return found | (_tried(make(), rest, task_type) if rest else {})
+
+
+def _tried(model: torch.nn.Module, names: Collection[str], task_type: str | None) -> dict[str, str]:
+    """The modules that are not adapted where peft is given these, and why."""
+    before = dict(model.named_modules())
+    by_columns = any(stored_as_columns(before[name]) for name in names)
+    config = lora_config(dict.fromkeys(names, 1), fan_in_fan_out=by_columns)
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with_adapter(model, config | {"task_type": task_type}, 0)
+    except Exception as error:
+        return dict.fromkeys(names, f"peft refuses: {_one_line(error)}")
+    from peft.tuners.lora import LoraLayer, ParamWrapper
+
+    layers = {name: one for name, one in model.named_modules() if isinstance(one, LoraLayer)}
+    own = {
+        name
+        for name in names
+        if name in layers
+        and not isinstance(layers[name], ParamWrapper)
+        and layers[name].get_base_layer() is before[name]
+    }
+    others = [name for name in layers if name not in own]
+    said = f"peft would adapt {_some(others)} instead" if others else "peft passes over"
+    if missing := [name for name in names if name not in own]:
+        return dict.fromkeys(missing, said)
+    ends = [name for name in names if any(one.endswith(f".{name}") for one in others)]
+    return dict.fromkeys(ends or names, said) if others else {}
+
+
+def read_back(
+    base: Checkpoint, folder: Path, batches: Sequence[Batch], device: str, own_loss: float | None
+) -> dict[str, Any]:
+    """The loss of a base with the adapter of a folder as its user loads it, and what is `wrong`.
+
+    The base's new parameters, such as the head of a classifier, are unknown there: the adapter must
+    bring them. `own_loss` is what was measured of the same without peft: the two may differ by the
+    rounding of the base's type. Without batches names and shapes alone are compared, on a model
+    without weights, and the loss is None.
+    """
+    ended = base.tuned or base
+    new: list[str] = []
+    if batches:
+        model, new = open_base(base)
+    else:
+        model = unloaded(ended.model_folder, ended.config)
+    with torch.no_grad():
+        for name in new:
+            model.get_parameter(name).fill_(torch.nan)
+    rounding = max(AGREE, torch.finfo(next(model.parameters()).dtype).eps / 2)
+    try:
+        with refusing(LOADED):
+            adapted, wrong = loaded(model.to(device) if batches else model, folder)
+            if not batches:
+                return {"loss": None, "own_loss": own_loss, "wrong": wrong}
+            parts = Parts(batches)
+            losses = [mean_loss(adapted, [in_type_of(model, part)]) for part in parts.batches]
+    except InputError as error:
+        return {"loss": None, "own_loss": own_loss, "wrong": [str(error)]}
+    loss = parts.mean(losses)
+    if own_loss is not None and not np.isclose(loss, own_loss, rtol=rounding, atol=0):
+        wrong.append(f"with peft the loss is {loss:.5g}, without it {own_loss:.5g}")
+    return {"loss": loss if np.isfinite(loss) else None, "own_loss": own_loss, "wrong": wrong}
+
+
+def loaded(model: torch.nn.Module, folder: Path) -> tuple[Any, list[str]]:
+    """A model with the adapter of a folder, as `PeftModel.from_pretrained` gives it to a user, and
+    what was wrong: tensors that peft lacks, does not take or changes.
+
+    The model may be on the meta device: then values are not compared.
+    """
+    with quiet(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        from peft import PeftModel, get_peft_model_state_dict
+
+        whole: Any = model
+        adapted = PeftModel.from_pretrained(whole, str(folder))
+        held = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    wrong = [
+        _one_line(one.message)
+        for one in caught
+        if any(word in str(one.message) for word in ("missing", "unexpected", "mismatch"))
+    ]
+    stored = load_file(folder / WEIGHTS)
+    if unread := sorted(name for name in stored if name not in held):
+        wrong.append(f"peft takes none of {_some(unread)}")
+    if lacking := sorted(name for name in held if LORA in name and name not in stored):
+        wrong.append(f"peft wants {_some(lacking)}, which the adapter lacks")
+    if changed := sorted(name for name in stored if name in held and _differ(stored, held, name)):
+        wrong.append(f"peft has other values of {_some(changed)}")
+    return adapted.eval(), wrong
+
+
+def _differ(stored: dict[str, Any], held: dict[str, Any], name: str) -> bool:
+    """Whether a tensor is another one once it is loaded, but for the rounding to its new type."""
+    wanted = stored[name].float()
+    if held[name].is_meta:
+        return wanted.shape != held[name].shape
+    got = held[name].cpu().float()
+    return got.shape != wanted.shape or not torch.allclose(got, wanted, rtol=ROUNDED, atol=1e-6)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of some names, and how many there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _one_line(said: object) -> str:
+    """The first sentence of what peft says."""
+    return " ".join(str(said).split()).split(". ")[0].removesuffix(".")[:200]
