@@ -96,7 +96,7 @@ def text_config(config: Mapping[str, Any]) -> Any:
     with refusing(f"wanted a config of {kind} that transformers can read"):
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-        if kind not in CONFIG_MAPPING:
+        if kind is None or kind not in CONFIG_MAPPING:
             return SimpleNamespace(**config)
         return CONFIG_MAPPING[kind].from_dict(dict(config)).get_text_config()
 

@@ -163,8 +163,10 @@ def beside_linear_layers(
     live: Any = tuned
     names = {module: name for name, module in tuned.named_modules()}
     head = live.get_output_embeddings()
-    embedding = _embedding(tuned) if head is not None else None
-    one = embedding is not None and head.weight is embedding.weight
+    embedding = None if head is None else _embedding(tuned)
+    one = False
+    if head is not None and embedding is not None:
+        one = head.weight is embedding.weight
     if one and names[embedding] in modules:
         modules.add(names[head])
     parameters = {name: after[name] for name in biases}

@@ -276,7 +276,7 @@ def plans_of(
     [one] = open_snapshots(tuned)
     factors = tuned.parent / f"factors of {tuned.name}"
     parts = []
-    for layer, files in layers(base, one, initial=False, kept=maxsize):
+    for layer, files in layers(base, one, initial=False, kept=maxsize, heads=True):
         course = measure_layer(of_spectra, layer, *files)
         parts.append(course.tables)
         for tensors, _ in course.states:
