@@ -97,7 +97,7 @@ def text_config(config: Mapping[str, Any]) -> Any:
     with refusing(f"wanted a config of {kind} that transformers can read"):
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-        if kind not in CONFIG_MAPPING:
+        if kind is None or kind not in CONFIG_MAPPING:
             return SimpleNamespace(**config)
         decoded = json.loads(json.dumps(dict(config)), object_hook=_number)
         return CONFIG_MAPPING[kind].from_dict(decoded).get_text_config()

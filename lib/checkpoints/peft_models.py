@@ -142,7 +142,7 @@ def loaded(model: torch.nn.Module, folder: Path) -> tuple[Any, list[str]]:
         wrong.append(f"peft wants {_some(lacking)}, which the adapter lacks")
     if changed := sorted(name for name in stored if name in held and _differ(stored, held, name)):
         wrong.append(f"peft has other values of {_some(changed)}")
-    return adapted.eval(), wrong
+    return adapted.train(mode=False), wrong
 
 
 def _differ(stored: dict[str, Any], held: dict[str, Any], name: str) -> bool:
