@@ -29,7 +29,15 @@ def imports_by_name(file: str, root: Path) -> list[int]:
     """The lines of a file on which it imports or runs what its import statements do not name."""
     parsed = ast.parse((root / file).read_text(encoding="utf-8"), file)
     called = [node for node in ast.walk(parsed) if isinstance(node, ast.Call)]
-    names = [
-        (node.lineno, getattr(node.func, "attr", getattr(node.func, "id", None))) for node in called
-    ]
+    names = [(node.lineno, _called(node.func)) for node in called]
     return [line for line, name in names if name in BY_NAME]
+
+
+def _called(called: ast.expr) -> str | None:
+    """The name by which something is called; None for a method `eval` or `exec` of an object, such
+    as that of a model, which runs no text.
+    """
+    if isinstance(called, ast.Attribute):
+        own = isinstance(called.value, ast.Name) and called.value.id == "builtins"
+        return called.attr if own or called.attr not in ("eval", "exec") else None
+    return called.id if isinstance(called, ast.Name) else None

@@ -67,8 +67,11 @@ def test_no_module_imports_by_a_name_made_at_run_time():
 
 
 def test_an_import_by_name_is_seen_however_it_is_called(tmp_path):
-    (tmp_path / "a.py").write_text("import importlib\nimportlib.import_module('b')\nexec('c')\n")
-    assert imports_by_name("a.py", tmp_path) == [2, 3]
+    (tmp_path / "a.py").write_text(
+        "import builtins, importlib\nimportlib.import_module('b')\nexec('c')\nbuiltins.eval('d')\n"
+        "model.eval()\n"
+    )
+    assert imports_by_name("a.py", tmp_path) == [2, 3, 4]
 
 
 def test_every_module_of_a_stage_stands_in_the_pipeline():

@@ -6,7 +6,7 @@ import re
 import tomllib
 
 from tests.pipeline.project import ROOT
-from tools.environment import MADE_OF, plain
+from tools.environment import MADE_OF, SMALL_PARTS, plain
 from tools.licences import PIN
 
 BEGUN = r"^\S+==\S+(?: ; [^\\\n]+)? \\\n    --hash=sha256:[0-9a-f]{64}"
@@ -39,7 +39,7 @@ def test_an_extra_has_what_pyproject_says_and_nothing_that_the_lock_has():
         "optional-dependencies"
     ]
     locked = versions("requirements.txt")
-    for extra in MADE_OF.keys() - {"installed"}:
+    for extra in MADE_OF.keys() - {"installed", *SMALL_PARTS}:
         [file] = MADE_OF[extra]
         found = versions(file)
         assert not found.keys() & locked.keys(), file
