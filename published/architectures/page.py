@@ -24,14 +24,15 @@ def written_page(table: pd.DataFrame, versions: Mapping[str, str]) -> str:
     """The page in Markdown."""
     tasks = list(dict.fromkeys(table["task"]))
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    counts = pd.crosstab(table["task"], table["outcome"])
-    counts = counts.reindex(index=tasks, columns=list(OUTCOMES), fill_value=0)
+    pairs = list(zip(table["task"], table["outcome"], strict=True))
+    counts = {task: [pairs.count((task, name)) for name in OUTCOMES] for task in tasks}
+    totals = [sum(column) for column in zip(*counts.values(), strict=True)]
     parts = [
         "# Does it work with my model?",
         f"`make lora` was tried with all {len(table)} pairs of a task and a class that "
         f"transformers lists for it ({told}). Each class was made tiny from its config, with "
         "random weights; every parameter was tuned to a few samples; then the pair went through "
-        "`make lora` to its page. What the page says was compared with what does not know it: "
+        "`make lora` to its page, whose figures were drawn and not rendered. What the page says was compared with what does not know it: "
         "the loss of the base with the adapter as `PeftModel.from_pretrained` loads it (within "
         "half a percent), the same after merging, the singular values of a dense decomposition "
         "(within 1e-5 of the largest), and the names of all tensors that were tuned.",
@@ -39,12 +40,9 @@ def written_page(table: pd.DataFrame, versions: Mapping[str, str]) -> str:
         "nothing about how well an adapter keeps the gain of a large model.",
         marked(
             ["outcome", "what it means", "pairs"],
-            [[name, means, str(int(counts[name].sum()))] for name, means in OUTCOMES.items()],
+            [[*of, str(n)] for of, n in zip(OUTCOMES.items(), totals, strict=True)],
         ),
-        marked(
-            ["task", *OUTCOMES],
-            [[task, *(str(int(counts.loc[task, name])) for name in OUTCOMES)] for task in tasks],
-        ),
+        marked(["task", *OUTCOMES], [[task, *map(str, counts[task])] for task in tasks]),
     ]
     for task in tasks:
         parts += of_task(task, table[table["task"] == task])

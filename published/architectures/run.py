@@ -166,6 +166,7 @@ class Worker:
 
     def ended(self) -> str:
         """End the process; says how it ended where it already had."""
+        self.here.close()
         self.process.join(1)
         status = self.process.exitcode
         self.process.kill()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from lib.files.files import InputError
 from published.architectures import pairs, tiny
@@ -50,19 +51,16 @@ def test_a_class_goes_from_a_pair_to_its_page(task, name, tmp_path):
 
 @pytest.mark.slow
 def test_a_page_with_another_loss_than_pefts_is_found_wrong(tmp_path, monkeypatch):
-    """Adapters whose factors are changed behind the page's back."""
-    stage = pairs.stage
+    """The factors are changed when the page is made."""
+    main = lora.main
 
-    def and_spoiled(name, *arguments):
-        stage(name, *arguments)
-        if name == "adapt":
-            from safetensors.torch import load_file, save_file
+    def and_spoiled(*arguments):
+        main(*arguments)
+        for file in Path("out/adapters").rglob("adapter_model.safetensors"):
+            tensors = {key: 2 * one for key, one in load_file(file).items()}
+            save_file(tensors, file, {"format": "pt"})
 
-            for file in Path("out/adapters").rglob("adapter_model.safetensors"):
-                tensors = {key: 2 * one for key, one in load_file(file).items()}
-                save_file(tensors, file, {"format": "pt"})
-
-    monkeypatch.setattr(pairs, "stage", and_spoiled)
+    monkeypatch.setattr(lora, "main", and_spoiled)
     row = surveyed(Pair("causal", "LlamaForCausalLM"), tmp_path)
     assert row.outcome == "wrong"
     assert "the page has a loss of" in row.said
