@@ -32,7 +32,8 @@ def written_page(table: pd.DataFrame, versions: Mapping[str, str]) -> str:
         f"`make lora` was tried with all {len(table)} pairs of a task and a class that "
         f"transformers lists for it ({told}). Each class was made tiny from its config, with "
         "random weights; every parameter was tuned to a few samples; then the pair went through "
-        "`make lora` to its page, whose figures were drawn and not rendered. What the page says was compared with what does not know it: "
+        "`make lora` to its page, whose figures were drawn and not rendered. What the page says "
+        "was compared with what does not know it: "
         "the loss of the base with the adapter as `PeftModel.from_pretrained` loads it (within "
         "half a percent), the same after merging, the singular values of a dense decomposition "
         "(within 1e-5 of the largest), and the names of all tensors that were tuned.",
