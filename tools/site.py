@@ -30,6 +30,7 @@ FAMILIES = (
 PAGES = {
     "Home": "README.md",
     "Families": [f"docs/{name}.md" for name in FAMILIES],
+    "Does it work with my model?": "docs/architectures.md",
     "Claims": "docs/claims.md",
     "Working with it": [
         f"docs/{name}.md"

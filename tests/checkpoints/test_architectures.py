@@ -16,6 +16,7 @@ from published.architectures import pairs, tiny
 from published.architectures import run as survey
 from published.architectures.page import OUTCOMES, written_page
 from published.architectures.pairs import Pair, Row, surveyed
+from tests.pipeline.project import ROOT
 from tools import lora
 
 GOOD = ("right", "left out", "spectra", "refused")
@@ -172,3 +173,11 @@ def test_the_page_counts_outcomes_and_says_what_was_left_out():
     [counts] = [line for line in page.splitlines() if line.startswith("| causal |")]
     assert counts == "| causal | 2 | 0 | 0 | 1 | 0 | 0 | 0 |"
     assert all(f"| {name} | " in page for name in OUTCOMES)
+
+
+def test_the_page_in_the_docs_is_that_of_the_published_table():
+    """No page is wrong, and no class ends in a traceback."""
+    table = pd.read_csv(ROOT / survey.OUT / "tables/architectures.csv", keep_default_na=False)
+    versions = json.loads((ROOT / survey.OUT / "provenance.json").read_text())["versions"]
+    assert (ROOT / survey.PAGE).read_text() == written_page(table, versions)
+    assert not {"wrong", "traceback"} & set(table["outcome"])
