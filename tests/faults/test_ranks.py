@@ -122,4 +122,6 @@ def test_ranks_that_cannot_train_say_why_once(tmp_path):
     project = prepare(tmp_path / "project", batch_size=16)
     assert start(project, 2).wait() == 1
     assert said(project).count("error: batch_size: wanted at most 13 images, got 16\n") == 1
-    assert "error: rank 0 ended with 1: all 2 ranks have ended" in said(project)
+    other = "(, rank 1 ended with 1)?"  # which may have ended by itself before it is ended
+    wanted = f"error: rank 0 ended with 1{other}: all 2 ranks have ended"
+    assert re.search(wanted, said(project))
