@@ -70,7 +70,7 @@ def check_next_token(
 ) -> None:
     """Raise `InputError` where a causal model's loss is that of each token itself: of copying.
 
-    Of one sample whose labels are its own tokens, the model's loss is compared with the cross
+    For one sample whose labels are its own tokens, the model's loss is compared with the cross
     entropies of its logits. Other labels are the user's to choose.
     """
     if not is_causal(config) or "input_ids" not in batches[0]:
@@ -115,7 +115,7 @@ def mean_of(losses: Sequence[float], batches: Sequence[Batch]) -> float:
 def pieces(batches: Sequence[Batch], size: int) -> list[Batch]:
     """Batches of at most `size` samples, each with a label that counts; smaller ones as they are.
 
-    Of a piece alone the slopes are held in memory.
+    The slopes of one piece alone are held in memory.
     """
     found = []
     for batch in batches:

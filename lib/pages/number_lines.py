@@ -148,5 +148,5 @@ def step_of(length: float) -> float:
 
 
 def finite(values: Sequence[float | None]) -> list[float]:
-    """Those of the values that are finite numbers."""
+    """The values that are finite numbers."""
     return [number for number in numbers_of(values) if math.isfinite(number)]
