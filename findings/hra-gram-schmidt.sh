@@ -17,7 +17,7 @@
 # rounding error, which is then scaled to length one: the start depends on the last
 # digits of the machine, and casting the model to float64 gives another one. This
 # leftover is not orthogonal to the first vector either, so the matrix is no rotation:
-# its product with its transpose is off the identity by 0.05 (r=2) to 0.8 (r=8).
+# its product with its transpose is off the identity by 0.4 (r=2) to 0.9 (r=8).
 # There is no warning.
 #
 # Why it matters: fine-tuning begins from a model that has lost what it knew, by an
