@@ -208,7 +208,8 @@ class _HeadPart(DiagonalLoss):
         s R is the gradient of L in the output f, and s D that in the logits.
         """
         a, b = self._halves(p)
-        A = _softmax(_product(block.keys * a, block.K_T))
+        bound = float((a.abs()[..., 0, 0, :] * block.largest).sum(-1).max())
+        A = _softmax(_product(block.keys * a, block.K_T), bound)
         Z = _product(A, block.V)
         R = torch.addcmul(block.negative_target, Z, b)
         back = _product(R * b, block.V_T).mul_(A)
@@ -264,7 +265,8 @@ class _Block(NamedTuple):
     """Some of the samples, few enough to stay in the processor's cache, in the columns at work.
 
     K and V are the same numbers as `keys` and `values`, K_T and V_T their transposes, all for
-    products by numpy.
+    products by numpy. `largest` is the largest square in each column of K: no logit is larger in
+    size than the sum of |a| times it.
     """
 
     keys: Tensor
@@ -274,6 +276,7 @@ class _Block(NamedTuple):
     K_T: np.ndarray
     V: np.ndarray
     V_T: np.ndarray
+    largest: Tensor
 
     @classmethod
     def of(cls, X: Tensor, Y: Tensor, keys: Tensor, values: Tensor) -> "_Block":
@@ -281,16 +284,17 @@ class _Block(NamedTuple):
         V = K if torch.equal(keys, values) else X[..., values]
         K_T = K.mT.contiguous()
         V_T = K_T if V is K else V.mT.contiguous()
-        return cls(K, V, -Y[..., values], K.numpy(), K_T.numpy(), V.numpy(), V_T.numpy())
+        for_numpy = (T.numpy() for T in (K, K_T, V, V_T))
+        return cls(K, V, -Y[..., values], *for_numpy, K.square().amax((-3, -2)))
 
 
-def _softmax(S: Tensor) -> Tensor:
-    """The softmax of short rows, which are overwritten.
+def _softmax(S: Tensor, bound: float) -> Tensor:
+    """The softmax of short rows, which are overwritten; no entry is larger in size than the bound.
 
     torch's own takes six times as long on them in float64. Where every exponential is far from
     overflow and underflow, no maximum is subtracted first: that is faster and rounds once less.
     """
-    if not (S.amax().item() < SAFE and S.amin().item() > -SAFE):
+    if not bound < SAFE and not (S.amax().item() < SAFE and S.amin().item() > -SAFE):
         S.sub_(S.amax(-1, keepdim=True))
     E = S.exp_()
     return E.mul_(E.sum(-1, keepdim=True).reciprocal_())
