@@ -284,8 +284,8 @@ class _Block(NamedTuple):
         V = K if torch.equal(keys, values) else X[..., values]
         K_T = K.mT.contiguous()
         V_T = K_T if V is K else V.mT.contiguous()
-        for_numpy = (T.numpy() for T in (K, K_T, V, V_T))
-        return cls(K, V, -Y[..., values], *for_numpy, K.square().amax((-3, -2)))
+        arrays = K.numpy(), K_T.numpy(), V.numpy(), V_T.numpy()
+        return cls(K, V, -Y[..., values], *arrays, K.square().amax((-3, -2)))
 
 
 def _softmax(S: Tensor, bound: float) -> Tensor:
