@@ -174,7 +174,7 @@ def read_named(path: Path, what: str, keys: set[str]) -> dict[str, dict[str, Any
 
 
 def kinds_of(item: dict[str, Any]) -> list[str]:
-    """By which filters of the page an item is shown."""
+    """The filters of the page by which an item is shown."""
     size = item.get("size", "")
     found = {
         "all": True,

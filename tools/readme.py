@@ -201,8 +201,11 @@ def fragile(items: Named, claims: Named, runs: Runs) -> str:
     found = [
         f"- [{item['title']}]({linked(name)}): *{item['answer']}* here; "
         + "; ".join(f"*{one['answer']}* on seeds +{seeds}" for seeds, one in item["unseen"].items())
-        + "".join(f". {said[:1].upper()}{said[1:]}" for said in comparisons(item, claims, runs))
-        + "."
+        + ". "
+        + " ".join(
+            f'"{claims[claim]["statement"]}" {said[:1].upper()}{said[1:]}.'
+            for claim, said in comparisons(item, claims, runs).items()
+        )
         for name, item in items.items()
         if item.get("fragile")
     ]

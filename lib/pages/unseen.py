@@ -56,7 +56,7 @@ def set_when(item: Judged) -> str:
 
 def threshold(claim: Judged) -> str:
     """Whose the threshold of a claim is, and when it was set."""
-    said = STOOD.get(claim["stood"], claim["stood"])
+    said: str = STOOD.get(claim["stood"]) or claim["stood"]
     return f"threshold: ours, {said}" if said.startswith("set") else f"threshold: {said}"
 
 
@@ -146,14 +146,16 @@ def of_item_with_numbers(item: Judged, claims: Named, runs: Runs) -> str:
     if said in (NOT_REPEATED, NOT_RUN) or not runs:
         return said
     compared = comparisons(item, claims, runs)
-    return f"{said} ({'; '.join(compared)})" if compared else said
+    return f"{said} ({'; '.join(compared.values())})" if compared else said
 
 
-def comparisons(item: Judged, claims: Named, runs: Runs) -> list[str]:
-    """The numbers of the claims of an item that turned, or else of the claim that decides."""
+def comparisons(item: Judged, claims: Named, runs: Runs) -> dict[str, str]:
+    """The numbers of the claims of an item that turned, or else of the claim that decides, by the
+    names of the claims.
+    """
     there = [name for name in item["claims"] if any(name in run for run in runs.values())]
     turned = [name for name in there if item.get("fragile") and claims[name].get("fragile")]
-    return [comparison(claims[name], name, runs) for name in turned or there[:1]]
+    return {name: comparison(claims[name], name, runs) for name in turned or there[:1]}
 
 
 def _other_answers(item: Judged) -> Iterator[str]:

@@ -174,7 +174,7 @@ def test_the_score_counts_answers_and_says_what_unseen_seeds_say():
 def test_what_turned_on_unseen_seeds_is_listed_with_both_numbers():
     assert readme.fragile(ITEMS, CLAIMS, RUNS) == (
         "- [Theorem 1](docs/claims.md#b.one): *reproduced in part* here; *not reproduced* on seeds "
-        f"+9. B{COMPARED[1:]}."
+        f'+9. "The rank | is two" B{COMPARED[1:]}.'
     )
     kept = ITEMS["b.one"] | {"fragile": False}
     assert readme.fragile({"b.one": kept}, CLAIMS, RUNS) == "No answer turned."
