@@ -99,7 +99,7 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
 OUTCOMES = {  # the figure takes those that are there
     "starts": "start accuracy",
     "controls": "control accuracy",
-    "joint": "task step certified_all first_certified_all",
+    "joint": "n_tokens step first_certified_all",
 }
 
 
