@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from lib.files.params import read_params
 from lib.files.tables import read_tables
 from lib.gradual_rank.figures.decay import weight_decay
+from lib.gradual_rank.figures.diagram import attention_head
 from lib.gradual_rank.figures.disturbances import (
     assumption_checks,
     disturbed_at_a_rise,
@@ -136,6 +137,7 @@ def drawings(
     seed = int(small["seed"].iloc[0])
     d = len(small["p"].iloc[0]) // 2
     drawn: dict[str, Callable[[], Figure]] = {
+        "diagram": attention_head,
         "figure-2": partial(
             entries_and_singular_values, small, stages, t["full_weights"], t["rises"], d_full
         ),

@@ -92,9 +92,9 @@ def errors_by_scale(
         ylabel="error of activation times",
         title="finite-scale form: median, and worst (dotted)",
     )
-    order.set(ylabel="agreement of the order, Kendall's τ", ylim=(None, 1.03), title="Algorithm 1")
-    losses.set(yscale="log", ylabel="loss error at mid-plateau / loss at 0")
-    products.set(yscale="log", ylabel="error of the products at mid-plateau")
+    order.set(ylabel="order: Kendall's τ", ylim=(None, 1.03), title="Algorithm 1")
+    losses.set(yscale="log", ylabel="loss error, mid-plateau")
+    products.set(yscale="log", ylabel="product error, mid-plateau")
     final.set(yscale="log", ylabel="product error, last lasting plateau")
     for axes in panels.flat:
         _scale_axis(axes, errors)

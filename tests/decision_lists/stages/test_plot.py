@@ -42,7 +42,7 @@ def test_the_figures_of_a_use_that_was_not_run_are_not_drawn(tmp_path):
     unlost = {"lost": 0, "lost_time": float("nan"), "regained_time": float("nan")}
     theorem = table(THEOREM).assign(late_limit=5.0, **unlost)
     theorem.to_parquet(tmp_path / "theorem.parquet")
-    assert set(drawings(tmp_path)) == {"bound", "outcomes", "ratios", "weights"}
+    assert set(drawings(tmp_path)) == {"bound", "diagram", "outcomes", "ratios", "weights"}
 
 
 def test_a_run_that_is_never_right_is_told_and_counts_in_the_median():
