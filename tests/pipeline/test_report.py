@@ -200,8 +200,15 @@ def test_a_click_shows_a_figure_at_full_size_and_another_hides_it(page):
 @pytest.mark.slow
 @needs_browser
 def test_it_can_be_printed(page):
-    with opened(page) as view:
-        printed = view.pdf()
+    """The board stays a table on A4, and a page's dark colours are those of a screen alone."""
+    with opened(page, 700, "dark") as view:
+        view.emulate_media(media="print")
+        cell = "e => getComputedStyle(e).display"
+        assert view.locator(".board td").first.evaluate(cell) == "table-cell"
+        ink = colours_of_texts(view)[0][0]
+        printed = view.pdf(prefer_css_page_size=True)
+    assert luminance(ink) < 0.1
+    assert re.findall(rb"/MediaBox\s*\[0 0 59[45][.\d]* 84[12]", printed)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 5
 
 

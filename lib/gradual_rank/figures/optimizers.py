@@ -171,6 +171,7 @@ def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
     figure, (rank, test, best) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.2), width_ratios=[1.2, 1.3, 1]
     )
+    number_panel(rank)
     names = listed(few["optimizer"])
     exact = sorted(few.loc[few["noise"] == 0, "n_samples"].unique())
     for n, size in enumerate(exact):

@@ -85,6 +85,7 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
     KQ = MATRIX_NAMES["W_KQ"]
     VO = MATRIX_NAMES["W_VO"]
     figure, (error, order, rank) = plt.subplots(1, 3, figsize=(11.4, 3.7))
+    number_panel(order)
     for n, (name, color) in enumerate(
         (("limit", NULL_COLOR), ("finite", MATRIX_COLORS["W_VO"]), ("stepped", "black"))
     ):
