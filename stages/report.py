@@ -48,6 +48,7 @@ FILTERS = {
 }
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 ASKED = re.compile(r"\basked\b|\bbar\b")
+DIAGRAM = "diagram"  # the name of a figure that stands above the items of its family
 SHORT = 50  # characters of a sentence that says the bar alone
 
 
@@ -58,6 +59,8 @@ class Caption:
     title: str
     caption: str
     of: str | None = None
+    frames: str | None = None  # what its frames vary
+    item: str | None = None  # the item beside which it stands, besides those that name it
 
 
 @dataclass(frozen=True)
@@ -248,14 +251,32 @@ def section(
     beside = {}
     for name, item in own.items():
         named = [item.get("figure", ""), *(claims[claim]["figure"] for claim in item["claims"])]
-        beside[name] = [path for path in dict.fromkeys(named) if path in figures]
+        with_frames = [path for figure in named for path in (figure, frames_of(figure))]
+        with_frames += [
+            path
+            for path, figure in figures.items()
+            if f"{figure['family']}.{figure['said'].item}" == name
+        ]
+        beside[name] = [path for path in dict.fromkeys(with_frames) if path in figures]
     shown = dict.fromkeys(path for paths in beside.values() for path in paths)
     others = [
         path
         for path, figure in figures.items()
         if figure["family"] == family and path not in shown and path.startswith("plots/")
     ]
-    return {"items": beside, "others": others, "figures": [*shown, *others]}
+    diagrams = [path for path in others if Path(path).stem == DIAGRAM]
+    others = [path for path in others if path not in diagrams]
+    return {
+        "items": beside,
+        "diagrams": diagrams,
+        "others": others,
+        "figures": [*shown, *diagrams, *others],
+    }
+
+
+def frames_of(figure: str) -> str:
+    """The path that a figure's frames have, of which a page shows one at a time."""
+    return figure.removesuffix(".svg") + "-frames.svg"
 
 
 if __name__ == "__main__":

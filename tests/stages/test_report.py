@@ -307,3 +307,42 @@ def test_what_turned_since_the_last_commit_is_said(report, capsys, monkeypatch):
 def test_what_is_not_of_the_stage_of_claims_is_refused(report, changes, message):
     with pytest.raises(InputError, match=message):
         report(**changes)
+
+
+VIEWS = '<view id="{}" viewBox="0 {} 60 10"/>'
+
+
+def test_frames_have_a_button_each_and_a_panel_of_the_number_is_cut_out(
+    report, tmp_path, monkeypatch
+):
+    """The figure's frames stand behind it in every item that has it, and a diagram above all."""
+    more = {
+        "plots/toy/figures/a-frames.svg": VIEWS.format("1e-1", 0) + VIEWS.format("1e-2", 20),
+        "plots/toy/figures/diagram.svg": "",
+    }
+    number = DRAWING.replace("</svg>", VIEWS.format("number", 10) + "</svg>")
+    for path, views in more.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        drawn = DRAWING.format((1, 2, 3)).replace("</svg>", views + "</svg>")
+        (tmp_path / path).write_text(drawn)
+    monkeypatch.setitem(SAID["figures"], "a-frames", SAID["figures"]["b"] | {"frames": "a scale"})
+    monkeypatch.setattr("tests.stages.test_report.DRAWING", number)
+    text = report()
+    item = items_of(text)["toy.t"]
+    [large] = re.findall(r'(?s)<div class="large">(.*?)</figure>', item)
+    assert 'class="shown cut-out"' in large
+    assert "--part-ratio: 80 / 13; --part-size: 100.00% 300.00%; --part-at: 0.00% 50.00%" in large
+    assert 'aria-label="First &amp; &lt;last&gt;. See &lt;a&gt;."' in large
+    [frames] = re.findall(
+        r'(?s)<figure class="shown cut-out frames of-(p\d+)">(.*?)</fieldset>', item
+    )
+    name, buttons = frames
+    assert plain(buttons) == "a scale 1e-1 1e-2"
+    assert buttons.count("checked") == 1
+    chosen = re.findall(
+        rf"\.of-{name}:has\(fieldset label:nth-of-type\((\d)\).*?--part-at: (.*?) !", text
+    )
+    assert chosen == [("1", "0.00% 0.00%"), ("2", "0.00% 100.00%")]
+    above, _, _ = text.partition('<section class="item')
+    assert above.count("plots/toy/figures/diagram.svg") == 1
+    assert text.count("<code>plots/toy/figures/diagram.svg</code>") == 1
