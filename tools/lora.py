@@ -498,7 +498,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         for _, row in plain.iterrows()
     ]
     budgets = tables["budgets"]
-    losses = tables["losses"].to_dict("records")
+    losses: list[dict[str, Any]] = tables["losses"].to_dict("records")  # pyright: ignore
     charts = [
         size_chart([row for row in rows if row["run"] == loss["run"]], loss) for loss in losses
     ]

@@ -63,7 +63,8 @@ def size_chart(rows: Sequence[Mapping[str, Any]], losses: Mapping[str, Any]) -> 
     errors of its difference to one uniform rank; losses have `loss_base`, `loss_tuned` and, where
     it was measured, `loss_ceiling`, all in nats.
     """
-    shown = [row for row in rows if math.isfinite(row["loss_on_base"])]
+    known_rows = [row for row in rows if row["loss_on_base"] is not None]
+    shown = [row for row in known_rows if math.isfinite(row["loss_on_base"])]
     names = {"base": "loss_base", "tuned": "loss_tuned", "ceiling": "loss_ceiling"}
     known = {of: float(losses[name]) for of, name in names.items() if name in losses}
     known = {of: value for of, value in known.items() if math.isfinite(value)}

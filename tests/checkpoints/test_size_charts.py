@@ -70,6 +70,7 @@ def test_the_axes_name_ranks_sizes_and_round_losses():
 
 def test_without_a_measured_loss_there_is_no_chart():
     assert size_chart([row("uniform", 1, 100, NO)], LOSSES) is None
+    assert size_chart([row("uniform", 1, 100, None)], LOSSES) is None
 
 
 def test_one_size_and_one_loss_stand_in_the_middle():
