@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report pages test test-slow test-all torture bench compare sweep lora deps readme unseen publish gpu clean-scratch docs help
+.PHONY: repro report pages test test-slow test-all torture bench compare sweep lora deps readme unseen publish gpu clean-scratch docs notebook help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override TORCH := $(value TORCH)
@@ -109,6 +109,10 @@ gpu: .venv/installed
 docs: .venv/docs
 	$(ACTIVATE) && python -m tools.site
 
+# What a notebook of docs/ needs: Jupyter or an editor then finds its kernel, .venv
+notebook: .venv/notebook
+	@echo "open docs/first_head.ipynb in an editor that runs notebooks, with the Python of .venv as its kernel"
+
 # Forget finished and interrupted trainings, which are kept so that they need not be trained again
 clean-scratch:
 	rm -rf .dvc/tmp/scratch
@@ -119,7 +123,7 @@ help:
 		Makefile
 
 # What is installed, and extras: whatever is not whole there, or fits another folder or other requirements, is mended first.
-.venv/installed .venv/docs .venv/ray .venv/s3 .venv/bench .venv-report/report .venv-report/pages: FORCE
+.venv/installed .venv/docs .venv/notebook .venv/ray .venv/s3 .venv/bench .venv-report/report .venv-report/pages: FORCE
 	@if $(@D)/bin/python -I -c "" 2>/dev/null; then $(@D)/bin/python -I tools/environment.py $(@F); \
 		else $(PYTHON) -I tools/environment.py $(@F); fi
 

@@ -52,6 +52,7 @@ from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.peft_models import not_adapted, read_back
 from lib.checkpoints.samples import few_labels, labels_of_samples
+from lib.checkpoints.size_charts import size_chart
 from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import Batch, read_batches
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
@@ -72,8 +73,23 @@ PAIR = "pair.json"  # in OUT: the pair that it is of
 REFUSED = "left_out.json"  # in OUT: the modules that no plan has, and why
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
 MEASURED = ("loss_on_base", "above_uniform", "noise", "share_noise", "accuracy", "accuracy_noise")
+LOST = (
+    "The share of the gain that a plan loses, with all else as tuned: less is better. Where "
+    "shuffles of the attributed ranks lose as much (the band), it is not their place that helps."
+)
+RANKS = "Which modules get a large rank, and which a small one: dark is large."
+REMOVED = (
+    "The loss of the fine-tune when weights, or entries of its updates, are set to zero. What "
+    "can be removed is where a curve still lies on the line of the fine-tune."
+)
+SPECTRA = (
+    "The singular values of the largest updates: a steep fall means that a low rank holds most of "
+    "the update. What lies below the dashed line may be rounding."
+)
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
+# What vLLM takes for --max-lora-rank: its LoRAConfig
+SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 UNCALLED = "the weight is read and the forward never runs: only what is merged has an effect"
 
 
@@ -402,8 +418,18 @@ def page(
     measured = planned and text != "-"
     with styled():
         last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
-        figures = [drawn("Spectra of the largest updates", last)]
-        parts = ("plans", "losses", "least", "adapters", "best", "worse", "few")
+        figures = [drawn("Spectra of the largest updates", last, SPECTRA)]
+        parts = (
+            "plans",
+            "losses",
+            "least",
+            "adapters",
+            "best",
+            "worse",
+            "few",
+            "charts",
+            "served_rank",
+        )
         values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in TABLES}
@@ -428,8 +454,9 @@ def page(
     )
 
 
-def drawn(title: str, figure: Figure) -> dict[str, Any]:
-    return {"title": title, "picture": picture(rendered(figure), title)}
+def drawn(title: str, figure: Figure, said: str) -> dict[str, Any]:
+    """A figure with its title, and what is to be seen in it."""
+    return {"title": title, "said": said, "picture": picture(rendered(figure), title)}
 
 
 def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[str, Any]]:
@@ -437,11 +464,13 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
     plans, modules = (tables[name][tables[name]["run"] == first] for name in ("plans", "modules"))
     budgets = sorted(set(plans["budget"]))
     title = f"Ranks at the budget of a uniform rank {budgets[len(budgets) // 2]}"
-    figures = [drawn(title, ranks_of_modules(plans, modules))]
+    figures = [drawn(title, ranks_of_modules(plans, modules), RANKS)]
     if measured:
-        figures.insert(0, drawn("Share of the gain that is lost", share_lost(tables["plans"])))
+        figures.insert(
+            0, drawn("Share of the gain that is lost", share_lost(tables["plans"]), LOST)
+        )
         removed = pruned(tables["pruning"], tables["losses"])
-        figures.append(drawn("Loss when weights or updates are removed", removed))
+        figures.append(drawn("Loss when weights or updates are removed", removed, REMOVED))
     return figures
 
 
@@ -469,7 +498,10 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         for _, row in plain.iterrows()
     ]
     budgets = tables["budgets"]
-    losses = tables["losses"].to_dict("records")
+    losses: list[dict[str, Any]] = tables["losses"].to_dict("records")  # pyright: ignore
+    charts = [
+        size_chart([row for row in rows if row["run"] == loss["run"]], loss) for loss in losses
+    ]
     few = {}
     best = {}
     worse = {}
@@ -490,7 +522,19 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         "best": best,
         "worse": worse,
         "few": few,
+        "charts": [chart for chart in charts if chart is not None],
+        "served_rank": served_rank(plain, [*best.values(), *adapters]),
     }
+
+
+def served_rank(plans: pd.DataFrame, adapters: Sequence[dict[str, Any]]) -> int:
+    """The least rank up to which vLLM is to serve, so that it takes the first of these adapters."""
+    if not adapters:
+        return SERVED_RANKS[0]
+    own = (plans["run"] == adapters[0]["run"]) & (plans["budget"] == adapters[0]["budget"])
+    ranks = plans[own & (plans["rule"] == adapters[0]["rule"])]["ranks"]
+    largest = max((int(max(one, default=0)) for one in ranks), default=0)
+    return next((rank for rank in SERVED_RANKS if rank >= largest), largest)
 
 
 def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
