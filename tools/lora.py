@@ -46,7 +46,12 @@ from lib.checkpoints.folders import (
 )
 from lib.checkpoints.gains import check_text
 from lib.checkpoints.library import unloaded
-from lib.checkpoints.linear_modules import by_layers, linear_modules, shared_linear_modules
+from lib.checkpoints.linear_modules import (
+    by_layers,
+    empty_linear_modules,
+    linear_modules,
+    shared_linear_modules,
+)
 from lib.checkpoints.loading import task_type
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
@@ -88,6 +93,7 @@ SPECTRA = (
 )
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
+EMPTY = "the weight is empty"
 # What vLLM takes for --max-lora-rank: its LoRAConfig
 SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 UNCALLED = "the weight is read and the forward never runs: only what is merged has an effect"
@@ -199,6 +205,7 @@ def adaptable(tuned: Checkpoint) -> tuple[dict[str, str], int]:
     model = made()
     names = list(linear_modules(model))
     refused = dict.fromkeys(shared_linear_modules(model), SHARED)
+    refused |= dict.fromkeys(empty_linear_modules(model), EMPTY)
     without = not_adapted(made, names, task_type(tuned.config, tuned.tensors, ()))
     return refused | without, len(names) - len(without)
 
