@@ -5,7 +5,9 @@ TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT 
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
 Products of heads are measured where there is a TEXT, or with HEADS=yes. With LEADING=yes spectra
-are the leading singular values alone that adapters need, which is quicker by far.
+are the leading singular values alone that adapters need, which is quicker by far. With THOROUGH=no
+and a TEXT only what decides or is quoted is measured: no shuffled ranks, no pruning, and on the
+base the losses of the chosen rule and of uniform alone.
 NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
 the folder of an adapter as its last argument and prints one number. The params are those of
 `checkpoints.own`. What peft does not adapt as it is, and what is never called, is in no plan; the
@@ -88,11 +90,13 @@ def main(
     eval: str = "",  # noqa: A002 (the variable that a user gives)
     heads: str = "",
     leading: str = "no",
+    thorough: str = "yes",
 ) -> None:
     program = eval_program(eval)
     named = check_name(name)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
+    wholly = "yes" if whether("THOROUGH", thorough) else "no"
     sizes = read_params("checkpoints.own", Measure)
     how = read_params("checkpoints.plan", Plan)
     how_much = spectra_options(heads, leading, text, sizes.budgets)
@@ -110,7 +114,8 @@ def main(
     if plannable:
         write_json(refused, out / REFUSED)
         options = (f"--modules-to-save={modules_to_save}", f"--without={out / REFUSED}")
-        call("plan", *SECTIONS, base, tuned, text, spectra, factors, out / "plans", *options)
+        given = (base, tuned, text, spectra, factors, out / "plans")
+        call("plan", *SECTIONS, *given, *options, f"--thorough={wholly}")
         named = named or hub_name(replace(begun, folder=base.resolve()))  # wherever it is read
         options = (*options, f"--ranks={ranks}", f"--name={named}")
         call("adapt", base, tuned, out / "plans", factors, out / "adapters", *options)
@@ -450,8 +455,9 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
     figures = [drawn(title, ranks_of_modules(plans, modules))]
     if measured:
         figures.insert(0, drawn("Share of the gain that is lost", share_lost(tables["plans"])))
-        removed = pruned(tables["pruning"], tables["losses"])
-        figures.append(drawn("Loss when weights or updates are removed", removed))
+        if len(tables["pruning"]):
+            removed = pruned(tables["pruning"], tables["losses"])
+            figures.append(drawn("Loss when weights or updates are removed", removed))
     return figures
 
 
