@@ -37,7 +37,13 @@ from tqdm import tqdm
 
 from lib.checkpoints.adapters import LISTED, whether
 from lib.checkpoints.factors import factors_disk
-from lib.checkpoints.figures import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
+from lib.checkpoints.figures import (
+    RULES,
+    pruned,
+    ranks_of_modules,
+    share_lost,
+    spectra_of_snapshots,
+)
 from lib.checkpoints.folders import (
     Checkpoint,
     adapter_disk,
@@ -522,8 +528,10 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     ]
     budgets = tables["budgets"]
     losses: list[dict[str, Any]] = tables["losses"].to_dict("records")  # pyright: ignore
+    colors = {rule: color for rule, (color, _) in RULES.items()}
     charts = [
-        size_chart([row for row in rows if row["run"] == loss["run"]], loss) for loss in losses
+        size_chart([row for row in rows if row["run"] == loss["run"]], loss, colors)
+        for loss in losses
     ]
     few = {}
     best = {}

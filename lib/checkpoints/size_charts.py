@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lib.checkpoints.figures import RULES
-
 WIDE = 1000  # places on a side
 ROOM = 70  # places between a side and what is nearest to it
 N_TICKS = 4
@@ -56,12 +54,15 @@ class SizeChart:
     losses: list[Level]
 
 
-def size_chart(rows: Sequence[Mapping[str, Any]], losses: Mapping[str, Any]) -> SizeChart | None:
+def size_chart(
+    rows: Sequence[Mapping[str, Any]], losses: Mapping[str, Any], colors: Mapping[str, str]
+) -> SizeChart | None:
     """The chart of a run from the page's rows and its losses; None where no loss was measured.
 
     A row has `rule`, `budget`, `parameters`, `chosen`, `loss_on_base`, and `noise`, two standard
     errors of its difference to one uniform rank; losses have `loss_base`, `loss_tuned` and, where
-    it was measured, `loss_ceiling`, all in nats.
+    it was measured, `loss_ceiling`, all in nats. `colors` has a rule for each
+    curve, in order.
     """
     known_rows = [row for row in rows if row["loss_on_base"] is not None]
     shown = [row for row in known_rows if math.isfinite(row["loss_on_base"])]
@@ -89,7 +90,7 @@ def size_chart(rows: Sequence[Mapping[str, Any]], losses: Mapping[str, Any]) -> 
     by_size = sorted(shown, key=lambda row: row["parameters"])
     curves = [
         Curve(rule, color, [point(row) for row in by_size if row["rule"] == rule])
-        for rule, (color, _) in RULES.items()
+        for rule, color in colors.items()
     ]
     uniform = {row["budget"]: row["parameters"] for row in by_size if row["rule"] == "uniform"}
     return SizeChart(

@@ -33,6 +33,7 @@ TEAL = "#319795"
 BROWN = "#744210"
 RED = "#c53030"
 GREY = "#718096"
+CUT_COLOR = "#cbd5e0"  # what a cut takes away
 SHADE = "#edf2f7"
 MATRIX_COLORS = {"W_KQ": BLUE, "W_VO": ORANGE}
 MATRIX_NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}

@@ -4,10 +4,12 @@ import math
 
 import pytest
 
+from lib.checkpoints.figures import RULES
 from lib.checkpoints.size_charts import ROOM, WIDE, short, size_chart, ticks
 
 LOSSES = {"run": "tuned", "loss_base": 3.0, "loss_tuned": 1.0, "loss_ceiling": 1.5}
 NO = math.nan
+COLORS = {rule: color for rule, (color, _) in RULES.items()}
 
 
 def row(rule, budget, parameters, loss, noise=NO, *, chosen=False):
@@ -31,7 +33,7 @@ ROWS = [
 
 
 def test_sizes_are_drawn_by_their_logarithm_and_losses_upwards():
-    chart = size_chart(ROWS, LOSSES)
+    chart = size_chart(ROWS, LOSSES, COLORS)
     of = {curve.rule: curve.points for curve in chart.curves}
     assert list(of) == ["attributed", "uniform"]
     middle = WIDE // 2  # 200 lies midway between 100 and 400, and the loss 2 between 1 and 3
@@ -43,16 +45,16 @@ def test_sizes_are_drawn_by_their_logarithm_and_losses_upwards():
 
 
 def test_levels_are_the_base_above_and_the_fine_tune_below():
-    chart = size_chart(ROWS, LOSSES)
+    chart = size_chart(ROWS, LOSSES, COLORS)
     assert (chart.levels["base"].place, chart.levels["base"].text) == (ROOM, "3")
     assert (chart.levels["tuned"].place, chart.levels["tuned"].text) == (WIDE - ROOM, "1")
     assert chart.levels["ceiling"].place == WIDE - ROOM - (WIDE - 2 * ROOM) // 4
     without = {name: value for name, value in LOSSES.items() if name != "loss_ceiling"}
-    assert list(size_chart(ROWS, without).levels) == ["base", "tuned"]
+    assert list(size_chart(ROWS, without, COLORS).levels) == ["base", "tuned"]
 
 
 def test_noise_is_drawn_to_both_sides_and_not_where_there_is_none():
-    curves = {curve.rule: curve.points for curve in size_chart(ROWS, LOSSES).curves}
+    curves = {curve.rule: curve.points for curve in size_chart(ROWS, LOSSES, COLORS).curves}
     per_nat = (WIDE - 2 * ROOM) / 2
     first = curves["attributed"][0]
     assert first.y - first.top == pytest.approx(0.25 * per_nat, abs=1)
@@ -61,7 +63,7 @@ def test_noise_is_drawn_to_both_sides_and_not_where_there_is_none():
 
 
 def test_the_axes_name_ranks_sizes_and_round_losses():
-    chart = size_chart(ROWS, LOSSES)
+    chart = size_chart(ROWS, LOSSES, COLORS)
     assert [size.text for size in chart.sizes] == ["rank 1\n100", "rank 2\n200", "rank 4\n400"]
     assert [loss.text for loss in chart.losses] == ["1", "1.5", "2", "2.5", "3"]
     assert short(12_345) == "12.3 k"
@@ -69,13 +71,13 @@ def test_the_axes_name_ranks_sizes_and_round_losses():
 
 
 def test_without_a_measured_loss_there_is_no_chart():
-    assert size_chart([row("uniform", 1, 100, NO)], LOSSES) is None
-    assert size_chart([row("uniform", 1, 100, None)], LOSSES) is None
+    assert size_chart([row("uniform", 1, 100, NO)], LOSSES, COLORS) is None
+    assert size_chart([row("uniform", 1, 100, None)], LOSSES, COLORS) is None
 
 
 def test_one_size_and_one_loss_stand_in_the_middle():
     alone = {"run": "tuned", "loss_base": 2.0, "loss_tuned": 2.0}
-    [curve] = size_chart([row("uniform", 1, 100, 2.0)], alone).curves
+    [curve] = size_chart([row("uniform", 1, 100, 2.0)], alone, COLORS).curves
     assert (curve.points[0].x, curve.points[0].y) == (WIDE // 2, WIDE // 2)
 
 

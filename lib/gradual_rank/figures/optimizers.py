@@ -138,7 +138,9 @@ def properties(runs: pd.DataFrame) -> Figure:
         beside = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
         look = {"fontsize": 9, "weight": "bold", "color": color_of(name)}
         delay.annotate(said, (middles[name], y), **beside, **look)
-    delay.set(xscale="log", xlim=(0.6 * later.min(), 3 * later.max()))
+    delay.set(xscale="log")
+    if later.notna().any():
+        delay.set(xlim=(0.6 * later.min(), 3 * later.max()))
     delay.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
     delay.set_xlabel("how much the first rise moves, and its median", fontsize=9)
     delay.set_title(

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from lib.low_rank_sparse.figures.panels import SEEDS, dotted, grid, where
 from lib.pages.style import (
     BLUE,
+    CUT_COLOR,
     GREEN,
     HINGE_COLOR,
     MAGENTA,
@@ -24,7 +25,6 @@ from lib.pages.style import (
     ranged,
 )
 
-CUT_COLOR = "#cbd5e0"  # what a cut takes away
 COLORS = (BLUE, ORANGE, GREEN, MAGENTA, TEAL)  # of configurations, in turn
 POINTS = "one point per seed, a bar at their mean"
 QUANTITIES = {
