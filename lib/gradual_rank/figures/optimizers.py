@@ -111,6 +111,7 @@ def properties(runs: pd.DataFrame) -> Figure:
     first = large.loc[large["teacher_rank"] == runs["teacher_rank"].max(), "first_rise"]
     ratio = full["first_rise"] / first
     later = (100 * (ratio - 1).abs()).clip(lower=LEAST_LATER)
+    later = later[np.isfinite(later)]  # of seeds in which something rises from both starts
     shown = {
         "order of rising: 1 largest\nfirst, −1 smallest first": [full["order"]],
         "stable rank at half of\nthe loss / at the end": [
@@ -131,15 +132,15 @@ def properties(runs: pd.DataFrame) -> Figure:
     delay, *others = panels
     number_panel(delay)
     _by_optimizer(delay, later, names)
-    middles = {name: later[later.index.get_level_values(0) == name].median() for name in names}
-    for y, name in enumerate(names):
-        two_digits = float(f"{middles[name]:.2g}")
-        said = f"{two_digits:g} %" if middles[name] > LEAST_LATER else "0 %"
+    middles = later.groupby(level="optimizer").median()
+    for name, middle_later in middles.items():
+        two_digits = float(f"{middle_later:.2g}")
+        said = f"{two_digits:g} %" if middle_later > LEAST_LATER else "0 %"
         beside = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
-        look = {"fontsize": 9, "weight": "bold", "color": color_of(name)}
-        delay.annotate(said, (middles[name], y), **beside, **look)
+        look = {"fontsize": 9, "weight": "bold", "color": color_of(str(name))}
+        delay.annotate(said, (middle_later, names.index(str(name))), **beside, **look)
     delay.set(xscale="log")
-    if later.notna().any():
+    if len(later):
         delay.set(xlim=(0.6 * later.min(), 3 * later.max()))
     delay.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
     delay.set_xlabel("how much the first rise moves, and its median", fontsize=9)
