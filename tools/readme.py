@@ -31,6 +31,10 @@ from lib.pages.unseen import (
     threshold,
 )
 
+OF_PAPERS = (
+    "Items of the papers whose main claim did not hold here (what fails in an item that was "
+    "reproduced *in part* is in [docs/claims.md](docs/claims.md)):"
+)
 ROOT = Path(__file__).parents[1]
 CHANGES = {
     "square_change_KQ": "squares, W_K and W_Q",
@@ -178,7 +182,7 @@ def unsure(items: Named) -> str:
         ]
         return "\n".join(lines or ["- None."])
 
-    papers = f"Claims of the papers that did not hold here:\n\n{listed(False)}"
+    papers = f"{OF_PAPERS}\n\n{listed(False)}"
     return f"{papers}\n\nQuestions of ours whose answer is no:\n\n{listed(True)}"
 
 

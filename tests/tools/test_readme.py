@@ -156,7 +156,7 @@ def test_an_answer_that_stays_has_the_number_here_beside_those_of_other_seeds():
 
 def test_what_does_not_hold_is_listed_apart_for_papers_and_for_ours():
     assert readme.unsure(ITEMS) == (
-        "Claims of the papers that did not hold here:\n\n- None.\n\n"
+        f"{readme.OF_PAPERS}\n\n- None.\n\n"
         "Questions of ours whose answer is no:\n\n"
         "- It is 7, not 0.5 as asked. [More](docs/claims.md#a.two)"
     )
