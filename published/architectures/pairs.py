@@ -161,10 +161,10 @@ def working_in(folder: Path) -> Iterator[None]:
             os.environ["DVC_ROOT"] = held["DVC_ROOT"]
 
 
-def not_rendered(title: str, figure: Figure) -> dict[str, Any]:
+def not_rendered(title: str, figure: Figure, said: str) -> dict[str, Any]:
     """A figure of the page that is drawn and then left out: to render it takes half of the time."""
     plt.close(figure)
-    return {"title": title, "picture": Picture("data:,", 1, 1)}
+    return {"title": title, "said": said, "picture": Picture("data:,", 1, 1)}
 
 
 def stage(name: str, *arguments: object) -> None:
