@@ -77,3 +77,27 @@ def test_the_gradient_of_a_transformer_is_that_of_automatic_differentiation():
     torch.testing.assert_close(
         loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13
     )
+
+
+@pytest.mark.parametrize("support", [[4, 0, 3], [0, 1, 2, 3, 4, 5], [5, 1, 2, 3, 4, 0], [1], [5]])
+@pytest.mark.parametrize("name", ["head", "head on frozen products", "transformer"])
+def test_the_hessian_is_that_of_automatic_differentiation(name, support):
+    """Whichever columns are wanted, and in whichever order."""
+    loss = LOSSES[name]()
+    p = draws(3)(loss.size)
+    wanted = torch.tensor([*support, *range(6, loss.size)] if len(support) == 6 else support)
+    expected = DiagonalLoss.hessian(loss, p, wanted)
+    assert (loss.hessian(p, wanted) - expected).abs().max() < 1e-12 * expected.abs().max()
+
+
+@pytest.mark.parametrize("support", [[0, 2, 3, 5], [1, 2], [4]])
+def test_the_hessian_of_a_part_of_a_head_is_a_part_of_its_hessian(support):
+    loss, on = head(), torch.tensor(support)
+    q = draws(3)(len(support))
+    p = torch.zeros(loss.size, dtype=torch.float64).index_copy(0, on, q)
+    torch.testing.assert_close(
+        loss.restricted(on).hessian(q, torch.arange(len(on))),
+        DiagonalLoss.hessian(loss, p, on)[on],
+        rtol=1e-11,
+        atol=1e-13,
+    )
