@@ -9,10 +9,11 @@ from lib.pages import style
 from lib.pages.dark import for_dark, in_the_dark
 
 PAGE = "#171923"  # the dark page of stages/page.css
+SHADES = {"SHADE", "CUT_COLOR"}  # what stands back, on paper too
 PALETTE = {
     name: value
     for name, value in vars(style).items()
-    if isinstance(value, str) and re.fullmatch("#[0-9a-f]{6}", value) and name != "SHADE"
+    if isinstance(value, str) and re.fullmatch("#[0-9a-f]{6}", value) and name not in SHADES
 }
 SVG = b"""<svg xmlns="http://www.w3.org/2000/svg"><path style="fill: #ffffff; stroke: #2b6cb0"/>
 <path style="fill: none; stroke: #2b6cb0"/><text>a</text></svg>
@@ -47,6 +48,14 @@ def test_a_colour_keeps_its_hue_and_can_be_seen(colour):
     turned = abs(hues[0] - hues[1])
     assert min(turned, 1 - turned) < 0.08
     assert contrast(dark, PAGE) > 3
+
+
+@pytest.mark.parametrize("name", sorted(SHADES))
+def test_a_shade_stands_back_in_the_dark_as_on_paper(name):
+    colour = getattr(style, name)
+    on_paper, in_dark = contrast(colour, "#ffffff"), contrast(in_the_dark(colour), PAGE)
+    assert on_paper < 1.5, "a shade"
+    assert abs(in_dark - on_paper) < 0.11
 
 
 def test_every_colour_has_one_rule_and_what_is_written_twice_is_written_once():
