@@ -1,9 +1,7 @@
 """Compare optimisers: tables for the figures, and measures for the claims."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from lib.files.params import Count, Positive, read_params
 from lib.files.tables import read_tables
 from lib.gradual_rank.comparison import (
     diagonal_measures,
@@ -13,9 +11,10 @@ from lib.gradual_rank.comparison import (
     training_measures,
 )
 from lib.gradual_rank.measures import write_metrics
+from lib.pages.measures import setup_rows
 from lib.work.command import OutFolder, run
 
-HEADLINES = ("gd_delay_full", "muon_best_over_gd")
+HEADLINES = {"gd_delay": ("delay", "gd"), "muon_best_over_gd": ("best_over_gd", "muon")}
 # The columns by which each table is known.
 TRAINED = {
     "runs": "optimizer teacher_rank log10_init_scale seed first_rise order",
@@ -34,20 +33,8 @@ FOLLOWED = {
 }
 
 
-@dataclass(frozen=True)
-class Said:
-    """What statements say of the trainings."""
-
-    n_seeds: Count
-    n_samples: Count
-    teacher_rank: Count
-    noisy_samples: Count
-    noise: Positive
-
-
-def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> None:
-    """Write `tables`, `measures.json` and `summary.json` in metrics."""
-    said = read_params(section, Said, part=True)
+def main(trained: Path, followed: Path, metrics: OutFolder) -> None:
+    """Write `tables`, `measures.csv` and `headlines.json` in metrics."""
     runs, courses, few, paths, conserved = read_tables(trained, TRAINED).values()
     of_signs = read_tables(followed, FOLLOWED)
     changes, events, descents, slopes, diagonal, rises = of_signs.values()
@@ -78,14 +65,13 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "diagonal": diagonal,
         "first_rises": rises,
     }
-    measured = {
-        **training_measures(runs, first_rates(courses)),
-        **few_measures(few),
-        **diagonal_measures(diagonal),
-    }
-    named = {"small": scales[0], "middle": scales[:2][-1]}
-    setup = {name: f"1e{scale:g}" for name, scale in named.items()} | vars(said)
-    write_metrics(tables, measured, metrics, setup, HEADLINES)
+    measured = [
+        *setup_rows({"small": f"1e{scales[0]:g}", "middle": f"1e{scales[:2][-1]:g}"}),
+        *training_measures(runs, first_rates(courses)),
+        *few_measures(few),
+        *diagonal_measures(diagonal),
+    ]
+    write_metrics(tables, measured, metrics, HEADLINES)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,13 @@ from lib.gradual_rank.measures import (
     drift_measures,
     end_distances,
     example_measures,
-    full_measures,
+    full_ratios,
+    growths,
     measures_by_scale,
     of_products,
     plateau_errors,
     pulls,
-    rank_errors,
+    rank_measures,
     ranks_of_adapter,
     ranks_of_head,
     relative_gaps,
@@ -40,10 +41,10 @@ from lib.gradual_rank.measures import (
     write_metrics,
 )
 from lib.gradual_rank.tasks import Frames, read_problems, read_studied
+from lib.pages.measures import Row, Values, rows_of, setup_rows
 from lib.work.command import OutFile, OutFolder, run
 
-Measures = dict[str, pd.Series | dict[str, pd.Series]]
-SIZES = ("n_seeds", "d_model", "n_heads", "n_layers")
+SIZES = ("n_seeds", "d_model", "n_heads")  # that statements name
 # The columns that are read of tables.
 EVENTS = "seed log10_init_scale time coordinate sign rises"
 STAGES = (
@@ -62,6 +63,7 @@ PATHS = "seed point kind time noise after coordinates p p_undisturbed"
 RISES = "seed log10_init_scale time limit finite stepped"
 SPECTRA = "seed log10_init_scale step learning_rate matrix of singular_values"
 DRIFTS = "seed rtol decay drift growth"
+RISES_OF_FULL = ["first_rise_limit", "first_rise_finite", "second_over_first_VO"]
 ADAPTER = "seed log10_init_scale source end time rises"
 
 
@@ -93,14 +95,6 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Full:
-    """The size of the head with full matrices, and what counts as risen there."""
-
-    d_model: Count
-    threshold: Positive
-
-
-@dataclass(frozen=True)
 class Bars:
     """From which init scale errors are C / log(1 / init_scale), and what has come back."""
 
@@ -112,7 +106,7 @@ class Bars:
 def main(
     section: str,
     bars: str,
-    full_weights: str,
+    risen: str,
     studied: str,
     usual: str,
     problems: Path,
@@ -125,10 +119,10 @@ def main(
     metrics: OutFolder,
     curves: OutFile,
 ) -> None:
-    """Write `tables`, `measures.json` and `summary.json` in metrics, and the curves of the loss."""
+    """Write `tables`, `measures.csv`, `headlines.json`, and the curves of the loss."""
     params = read_params(section, Evaluate)
     bar = read_params(bars, Bars)
-    matrices = read_params(full_weights, Full, part=True)
+    level = read_params(risen, float)
     cases = read_problems(problems, Problem, usual)
     base = read_studied(studied, [problem.name for problem in cases])
     tables, measured = all_compared(cases, base, params, bar, predictions, flows)
@@ -156,24 +150,27 @@ def main(
 
     full = of_products(read(spectra, SPECTRA))
     first = read(rises, RISES)
-    rising = full_measures(first, full, matrices.threshold)
-    columns = {name.removeprefix("full_"): values for name, values in rising.items()}
+    ratios = full_ratios(first, full, level)
     small = full["log10_init_scale"] == full["log10_init_scale"].min()
     shown = full[small & (full["seed"] == params.figure_seed)]
     tables["full_weights"] = shown.drop(columns=["time", "stable_rank"])
-    tables["full_ratios"] = Table(columns).rename_axis("seed").reset_index()
+    tables["full_ratios"] = ratios
     tables["rises"] = first
 
-    measured |= assumption_measures(returns, kicks, near, bar.returned, bar.near) | rising
-    measured |= example_measures(tables["drop"]) | drift_measures(tables["conserved"])
-    measured |= {
-        "rank_error_adapter": by_scale(rank_errors(adapter, "forecast"), "error"),
-        "rank_error_adapter_limit": by_scale(rank_errors(adapter, "limit"), "error"),
-        "rank_error_head": by_scale(rank_errors(ranks, "finite"), "error"),
-        "rank_error_head_limit": by_scale(rank_errors(ranks, "limit"), "error"),
-    }
-    said = setup(cases, tables, bar, matrices)
-    write_metrics(tables, measured, metrics, said, [f"{base}_time_constant"])
+    drifts = tables["conserved"]
+    plain = drifts[drifts["decay"] == 0]
+    rising = ratios.set_index("seed")
+    measured += [
+        *rows_of(rank_measures(adapter, "forecast"), "adapter"),
+        *rows_of(rank_measures(ranks, "finite"), "head"),
+        *rows_of({"conserved_growth": growths(plain)} | drift_measures(plain)),
+        *rows_of(drift_measures(drifts[drifts["decay"] > 0]), "decayed"),
+        *rows_of(example_measures(tables["drop"])),
+        *rows_of(assumption_measures(returns, kicks, near, bar.returned, bar.near)),
+        *rows_of({name: rising[name] for name in RISES_OF_FULL}, "full"),
+    ]
+    said = setup(cases, tables, bar, level)
+    write_metrics(tables, said + measured, metrics, {"time_constant": ("time_constant", base)})
     loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
     variant = "init scale 1e" + loss["log10_init_scale"].map("{:g}".format)
     loss = loss.assign(variant=variant)[["variant", "rescaled_time", "loss"]]
@@ -192,16 +189,16 @@ def all_compared(
     bar: Bars,
     predictions: Path,
     flows: Path,
-) -> tuple[dict[str, Table], Measures]:
+) -> tuple[dict[str, Table], list[Row]]:
     """The tables of all problems (charges: of `base` alone), and the measures of each."""
     found: dict[str, list[Table]] = {}
-    measured: Measures = {}
+    measured: list[Row] = []
     for problem in cases:
         tables, measures = compared(problem.name, params, bar, predictions, flows)
         for name, table in tables.items():
             if name != "charges" or problem.name == base:
                 found.setdefault(name, []).append(table.assign(problem=problem.name))
-        measured |= {f"{problem.name}_{name}": values for name, values in measures.items()}
+        measured += rows_of(measures, problem.name)
     rows = [{**asdict(problem), "studied": problem.name == base} for problem in cases]
     joined = {
         name: pd.concat([t for t in parts if len(t)] or parts[:1], ignore_index=True)
@@ -212,7 +209,7 @@ def all_compared(
 
 def compared(
     name: str, params: Evaluate, bar: Bars, predictions: Path, flows: Path
-) -> tuple[dict[str, Table], Measures]:
+) -> tuple[dict[str, Table], dict[str, Values]]:
     """Tables and measures of one problem: the flow against Algorithm 1 and its finite-scale
     form.
     """
@@ -242,7 +239,7 @@ def compared(
         "departed": departed(stages),
         "twins": twins,
     }
-    measures: Measures = {
+    measures: dict[str, Values] = {
         "time_constant": constants(errors, bar.log10_init_scale),
         "halving": halvings(errors, bar.log10_init_scale),
         **stage_measures(stages),
@@ -259,16 +256,15 @@ def compared(
 
 
 def setup(
-    cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full: Full
-) -> dict[str, float | str]:
+    cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, risen: float
+) -> list[Row]:
     """What statements of claims name: sizes, scales, and how long and strongly was disturbed."""
-    said: dict[str, float | str] = {}
+    said: list[Row] = []
     last = tables["stages"].groupby("problem")["stage"].max()
     for problem in cases:
         sizes = {name: getattr(problem, name) for name in SIZES} | {"n_stages": last[problem.name]}
-        said |= {
-            f"{problem.name}_{key}": int(size) for key, size in sizes.items() if size is not None
-        }
+        known = {name: int(size) for name, size in sizes.items() if size is not None}
+        said += setup_rows(known, problem.name)
     drifts = tables["conserved"]
     plain = tables["drop"][tables["drop"]["method"].str.startswith("plain")]
     scales = {
@@ -276,18 +272,17 @@ def setup(
         "full_scale": tables["rises"]["log10_init_scale"].min(),
         "tiny": bar.log10_init_scale,
     }
-    return {
-        **said,
+    numbers = {
         **{name: f"1e{scale:g}" for name, scale in scales.items()},
         "finest": f"{drifts['rtol'].min():g}",
         "coarsest": f"{drifts['rtol'].max():g}",
         "decayed": float(drifts["decay"].max()),
-        "full_d_model": full.d_model,
-        "risen": full.threshold,
+        "risen": risen,
         "near": bar.near,
         "returned": bar.returned,
         "duration": float(tables["path_ends"]["after"].max()),
     }
+    return said + setup_rows(numbers)
 
 
 if __name__ == "__main__":

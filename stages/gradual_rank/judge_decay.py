@@ -10,9 +10,13 @@ from lib.files.tables import read_tables
 from lib.gradual_rank.activation_times import order_agreement, relative_errors
 from lib.gradual_rank.measures import CELL, Table, by_cell, by_scale, write_metrics
 from lib.gradual_rank.scales import LOG10
+from lib.pages.measures import Row, Values, rows_of, setup_rows
 from lib.work.command import OutFolder, run
 
-HEADLINES = ("decay_rise_error", "decay_time_constant")
+HEADLINES = {
+    "decay_rise_error": ("rise_error", "diagonal"),
+    "decay_time_constant": ("time_constant", ""),
+}
 # The columns by which each table is known.
 FOLLOWED = {
     "stages": "seed share stage time p",
@@ -25,7 +29,7 @@ OFF_REST = ["on_KQ", "off_KQ", "on_VO", "off_VO"]
 
 
 def main(significant: str, decayed: Path, metrics: OutFolder) -> None:
-    """Write `tables`, `measures.json`, `summary.json` and `headlines.json`."""
+    """Write `tables`, `measures.csv` and `headlines.json` in metrics."""
     least = read_params(significant, float)
     stages, rises, heads, courses, full = read_tables(decayed, FOLLOWED).values()
     heads = beside_undecayed(heads, CELL, "expected", "undecayed")
@@ -45,16 +49,16 @@ def main(significant: str, decayed: Path, metrics: OutFolder) -> None:
         "course": courses[of_one & courses["log10_init_scale"].eq(scale)],
         "plateaus": stages,
     }
-    measured = {
-        **rise_measures(heads, "decay_rise"),
-        **rise_measures(rising, "decay_full_rise"),
-        **rest_measures(heads, resting),
-        **time_measures(joined),
-        **rank_measures(heads, resting, shares[-1]),
-        "decay_risen_above": never(pd.concat([heads, rising])),
-    }
-    setup = {"n_seeds": heads["seed"].nunique(), "most": shares[-1], "shown": shown}
-    write_metrics(tables, measured, metrics, setup, HEADLINES)
+    measured = [
+        *setup_rows({"n_seeds": heads["seed"].nunique(), "most": shares[-1]}),
+        *rows_of(rise_measures(heads), "diagonal"),
+        *rows_of(rise_measures(rising), "full"),
+        *rest_measures(heads, resting),
+        *rows_of(time_measures(joined)),
+        *rank_measures(heads, resting, shares[-1]),
+        *rows_of({"risen_above": never(pd.concat([heads, rising]))}),
+    ]
+    write_metrics(tables, measured, metrics, HEADLINES)
 
 
 def beside_undecayed(rows: Table, key: list[str], column: str, name: str) -> Table:
@@ -79,31 +83,27 @@ def named(rows: Table) -> Table:
     return rows.assign(seed=cases)
 
 
-def rise_measures(rows: Table, name: str) -> dict[str, dict[str, pd.Series]]:
+def rise_measures(rows: Table) -> dict[str, Values]:
     """The relative error of the first rise's time, by the formula and by that without decay."""
     rows = named(rows)
     time = rows["first_rise"].to_numpy()
-    errors = {
-        f"{name}_{kind}": relative_errors(time, rows[column].to_numpy(), time)
-        for kind, column in (("error", "expected"), ("undecayed", "undecayed"))
-    }
-    table = rows.assign(**errors)
-    return {column: by_scale(table, column) for column in errors}
+    table = rows.assign(
+        rise_error=relative_errors(time, rows["expected"].to_numpy(), time),
+        rise_undecayed=relative_errors(time, rows["undecayed"].to_numpy(), time),
+    )
+    return {name: by_scale(table, name) for name in ("rise_error", "rise_undecayed")}
 
 
-def rest_measures(heads: Table, resting: Table) -> dict[str, pd.Series | dict[str, pd.Series]]:
+def rest_measures(heads: Table, resting: Table) -> list[Row]:
     """How far from rest what was followed to its end is, as a share of λ."""
     own = named(heads)
     matrices = named(resting).set_index("seed")
-    return {
-        "decay_rest_error": by_scale(own, "rest_error"),
-        "decay_ridge_error": by_scale(own, "ridge_error"),
-        "decay_product_error": by_scale(own, "product_error"),
-        "decay_full_rest_error": matrices[OFF_REST].max(axis=1),
-    }
+    diagonal = {name: by_scale(own, name) for name in ("rest_error", "ridge_error")}
+    full = {"rest_error": matrices[OFF_REST].max(axis=1)}
+    return [*rows_of(diagonal, "diagonal"), *rows_of(full, "full")]
 
 
-def time_measures(joined: Table) -> dict[str, dict[str, pd.Series]]:
+def time_measures(joined: Table) -> dict[str, Values]:
     """Median errors of activation times, times log(1 / init_scale), and agreements of orders, of
     Algorithm 1 with decay and without.
     """
@@ -119,20 +119,20 @@ def time_measures(joined: Table) -> dict[str, dict[str, pd.Series]]:
 
     names = ("time_constant", "order", "time_constant_without", "order_without")
     table = by_cell(named(joined), names, errors)
-    return {f"decay_{name}": by_scale(table, name) for name in names}
+    return {name: by_scale(table, name) for name in names}
 
 
-def rank_measures(heads: Table, resting: Table, most: float) -> dict[str, pd.Series]:
+def rank_measures(heads: Table, resting: Table, most: float) -> list[Row]:
     """The rank at rest with the most decay that lets anything rise, over that without."""
     smallest = heads[heads["log10_init_scale"] == heads["log10_init_scale"].min()]
-    found = {}
-    for name, rows, column in (
-        ("decay_rank_kept", smallest, "rank"),
-        ("decay_rank_kept_KQ", resting, "rank_KQ"),
-        ("decay_rank_kept_VO", resting, "rank_VO"),
+    found: list[Row] = []
+    for case, rows, column in (
+        ("diagonal", smallest, "rank"),
+        ("W_KQ", resting, "rank_KQ"),
+        ("W_VO", resting, "rank_VO"),
     ):
         ranks = rows.pivot(index="seed", columns="share", values=column)
-        found[name] = ranks[most] / ranks[0]
+        found += rows_of({"rank_kept": ranks[most] / ranks[0]}, case)
     return found
 
 

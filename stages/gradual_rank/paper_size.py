@@ -47,16 +47,19 @@ from lib.gradual_rank.growth import first_time
 from lib.gradual_rank.measures import Table, write_metrics
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tasks import Samples, read_head
+from lib.pages.measures import Row, rows_of, setup_rows
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
-Measures = dict[str, pd.Series]
 EVENTS = "seed log10_init_scale time coordinate sign rises"
 STAGES = "seed stage time coordinate sign p"
 TURNS = 10  # directions of W_VO whose rises are told apart
-HEADLINES = ("full_rises_VO", "diagonal_batches_flow_error")
+HEADLINES = {
+    "full_rises_VO": ("rises_VO", "full"),
+    "diagonal_batches_flow_error": ("flow_error", "diagonal_batches"),
+}
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def main(
     flows: Path,
     metrics: OutFolder,
 ) -> None:
-    """Write `tables`, `measures.json`, `summary.json` and `headlines.json`."""
+    """Write `tables`, `measures.csv` and `headlines.json` in metrics."""
     use_threads(1)
     levels = {"full": read_params(risen, float), "diagonal": read_params(threshold, float)}
     cases = read_cases(descents, Descent)
@@ -133,8 +136,12 @@ def main(
     tables["losses"] = joined(found, "losses")
     events = joined(diagonal, "events")
     tables["batches"] = beside_flow(events, theory, flow, read_params(significant, float))
-    measured = rise_measures(tables["directions"]) | batch_measures(tables["batches"])
-    write_metrics(tables, measured, metrics, setup(cases, task), HEADLINES)
+    measured = [
+        *setup(cases, task),
+        *rise_measures(tables["directions"]),
+        *batch_measures(tables["batches"]),
+    ]
+    write_metrics(tables, measured, metrics, HEADLINES)
 
 
 def check(file: Path, cases: tuple[Descent, ...], flow: Table) -> None:
@@ -248,7 +255,7 @@ def beside_flow(events: Table, stages: Table, flow: Table, significant: float) -
     return pd.concat(tables, ignore_index=True)
 
 
-def batch_measures(activated: Table) -> Measures:
+def batch_measures(activated: Table) -> list[Row]:
     """For every descent on batches, by the seed of the batches: median errors of its activation
     times against the flow and against Algorithm 1, and its order against the flow's.
     """
@@ -267,7 +274,7 @@ def batch_measures(activated: Table) -> Measures:
 
 
 @np.errstate(all="ignore")  # where nothing rises there are no numbers
-def rise_measures(rises: Table) -> Measures:
+def rise_measures(rises: Table) -> list[Row]:
     """For every descent of full matrices, by seed of the batches: how many directions rise, how
     far apart the first of W_VO do, the first beside theory, and all beside the first descent.
     """
@@ -295,23 +302,23 @@ def rise_measures(rises: Table) -> Measures:
     return by_name(rises, of_one)
 
 
-def by_name(table: Table, of: Callable[[Table], pd.Series]) -> Measures:
-    """What `of` makes of every descent, as NAME_MEASURE, by the seed of the batches."""
-    found = {}
+def by_name(table: Table, of: Callable[[Table], pd.Series]) -> list[Row]:
+    """What `of` makes of every descent, whose name is the case, by the seed of the batches."""
+    found: list[Row] = []
     for name, rows in table.groupby("name", sort=False):
         by_seed = pd.DataFrame({seed: of(own) for seed, own in rows.groupby("batches")}).T
-        found |= {f"{name}_{key}": by_seed[key] for key in by_seed}
+        found += rows_of({str(measure): by_seed[measure] for measure in by_seed}, str(name))
     return found
 
 
-def setup(cases: tuple[Descent, ...], task: Path) -> dict[str, float | str]:
+def setup(cases: tuple[Descent, ...], task: Path) -> list[Row]:
     """What statements of claims name."""
     _, n_samples, _, d_model = read_head(task).X.shape
-    said: dict[str, float | str] = {"d_model": d_model, "n_samples": n_samples, "turns": TURNS}
+    said = setup_rows({"d_model": d_model, "n_samples": n_samples, "turns": TURNS})
     for case in cases:
-        said[f"{case.name}_scale"] = f"1e{case.log10_init_scale:g}"
-        said[f"{case.name}_batch_size"] = case.batch_size
-        said[f"{case.name}_n_steps"] = case.n_steps
+        scale = f"1e{case.log10_init_scale:g}"
+        own = {"scale": scale, "batch_size": case.batch_size, "n_steps": case.n_steps}
+        said += setup_rows(own, case.name)
     return said
 
 
