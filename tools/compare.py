@@ -391,7 +391,8 @@ def tables_shown(command: str) -> dict[str, set[str]]:
     A figure is missing here where its code does not say it: then it may show any of them. The
     command is that of the stage, whose `drawings` hands every figure its tables.
     """
-    _, _, module, *given = shlex.split(command)
+    _, _, module, *words = shlex.split(command)
+    given = [word.partition("=")[2] if word.startswith("--") else word for word in words]
 
     def read(path: Path, *args: Any, **options: Any) -> pd.DataFrame:
         table = read_table(path, *args, **options)
@@ -404,6 +405,7 @@ def tables_shown(command: str) -> dict[str, set[str]]:
         kinds = [one.annotation for one in inspect.signature(draw).parameters.values()]
         with (
             patch("lib.files.tables.read_table", read),
+            patch("lib.work.schemas.read_table", read),
             patch.object(stage, "read_table", read, create=True),
         ):
             drawn = draw(*(kind(text) for kind, text in zip(kinds, given, strict=False)))

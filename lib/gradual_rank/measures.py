@@ -1,19 +1,17 @@
 """What claims say of heads and full matrices: a value a seed, from tables of flows and stages."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from lib.files.files import clear
-from lib.files.tables import compact, pick, write_table
+from lib.files.tables import pick
 from lib.gradual_rank.scales import LOG10
 from lib.matrices.ranks import stable_rank
-from lib.pages.measures import Row, Values, write_measures
+from lib.pages.measures import Values
 
 Table = pd.DataFrame
 Vector = Float[np.ndarray, " n"]
@@ -53,19 +51,6 @@ def beside_theory(plateaus: Table, stages: Table, columns: Sequence[str]) -> Tab
     theory = stages[["seed", "stage", *columns]].assign(begin=stages["time"])
     later = plateaus[plateaus["stage"] > 0]
     return later.merge(theory, on=["seed", "stage"], suffixes=("", "_theory"))
-
-
-def write_metrics(
-    tables: Mapping[str, Table],
-    measured: Sequence[Row],
-    metrics: Path,
-    headlines: Mapping[str, tuple[str, str]],
-) -> None:
-    """Write the tables, small enough for git, and the measures."""
-    clear(metrics / "tables", "*.parquet")
-    for name, table in tables.items():
-        write_table(compact(table), metrics / "tables" / f"{name}.parquet")
-    write_measures(measured, metrics, headlines)
 
 
 def stage_measures(stages: Table) -> dict[str, pd.Series]:
@@ -331,7 +316,7 @@ def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int
     One row per seed, scale that was both followed and predicted, and budget.
     """
     columns = [*CELL, "rescaled_time", "measured", "finite", "limit"]
-    tables = [pd.DataFrame(columns=columns, dtype=float)]
+    tables = [pd.DataFrame(columns=columns, dtype=float).astype({"seed": int})]
     for (seed, scale), part in predicted.groupby(CELL):  # pyright: ignore
         flow = events[(events["seed"] == seed) & (events["log10_init_scale"] == scale)]
         if not len(flow):

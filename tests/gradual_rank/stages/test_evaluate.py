@@ -15,6 +15,7 @@ from tests.gradual_rank.evaluate_made import (
     made,
 )
 from tests.gradual_rank.evaluate_wanted import DERIVED, MEASURES, SETUP
+from tests.gradual_rank.whole_tables import whole_of
 from tests.stages.made import files, read_measures, table, worked_out
 
 KEPT = []  # what one run of the stage wrote
@@ -27,7 +28,7 @@ def evaluate(stage, tmp_path):
     def run(tables, seed=5):
         for name, one in tables.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            one.to_parquet(tmp_path / f"{name}.parquet")
+            whole_of(name, one).to_parquet(tmp_path / f"{name}.parquet")
         (tmp_path / "problems.tsv").write_text(PROBLEMS)
         counted = {"significant": SIGNIFICANT, "lasting": LASTING, "n_budgets": N_BUDGETS}
         sections = {

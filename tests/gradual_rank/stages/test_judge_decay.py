@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from tests.gradual_rank.whole_tables import whole_of
 from tests.stages.made import files, read_measures, table, worked_out
 
 MADE = {
@@ -93,7 +94,7 @@ def judged(stage, tmp_path):
     """The setup, the measures and the tables."""
     (tmp_path / "d").mkdir()
     for name, text in MADE.items():
-        table(text).to_parquet(tmp_path / f"d/{name}.parquet")
+        whole_of(f"decayed/{name}", table(text)).to_parquet(tmp_path / f"d/{name}.parquet")
     sections = {"any.significant": 0.1}
     stage("gradual_rank.judge_decay", sections, *sections, tmp_path / "d", tmp_path / "m")
     kept = tmp_path / "m" / "tables"

@@ -24,6 +24,7 @@ from tests.gradual_rank.full_reference import (
     taught,
 )
 from tests.gradual_rank.gradual_rank_reference import head
+from tests.gradual_rank.whole_tables import whole_of
 from tests.stages.made import generator, read_measures, table
 
 SEED = 5
@@ -90,8 +91,8 @@ def diagonal(X, u, v):
 @pytest.fixture
 def run(stage, tmp_path):
     save_file(toy(), tmp_path / "task")
-    table(STAGES).to_parquet(tmp_path / "stages")
-    table(FLOW).to_parquet(tmp_path / "flow")
+    whole_of("predictions/stages", table(STAGES)).to_parquet(tmp_path / "stages")
+    whole_of("flows/events", table(FLOW)).to_parquet(tmp_path / "flow")
 
     def on(cases):
         lines = ["\t".join(map(str, case)) for case in (COLUMNS.split(), *cases)]
