@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lib.files.files import InputError
-from lib.files.tables import read_json, read_measures, write_json
+from lib.files.tables import read_json, write_json
 from lib.pages.claims import (
     FIGURE,
     MEASURE,
@@ -34,6 +34,7 @@ from lib.pages.judging import (
     numbers_of,
     unseen_mark,
 )
+from lib.pages.measures import read_measures
 from lib.work.command import OutFile, run
 
 BRACES = re.compile(r"{([^{}:]+)(?::([^{}]+))?}")
@@ -44,7 +45,7 @@ Measures = Mapping[str, Mapping[str, Any]]  # of each file
 
 
 def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutFile) -> None:
-    """FAMILIES: for each family its claims (YAML), then the files of their measures (JSON).
+    """FAMILIES: for each family its claims (YAML), then the files of their measures (CSV or JSON).
 
     PUBLISHED: the folder of published runs, each a folder with its measures and its provenance,
     and of `unseen`, with the answers on other seeds.

@@ -34,6 +34,7 @@ from lib.files.inputs import JSON_DIGEST, without_json_digest
 from lib.files.tables import read_table
 from lib.pages.claims import VERDICTS
 from lib.pages.html import Picture, picture, write_page
+from lib.pages.measures import parsed, summary
 from lib.work.command import run
 from tools.git import git
 
@@ -46,6 +47,7 @@ PLACES = ("d", "height", "points", "transform", "viewBox", "width", "x", "y")  #
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 HASH = re.compile(r"(\b[mp]|_)[0-9a-f]{10}\b")  # in the names that matplotlib makes
 DATA = (".json", ".parquet")
+SUMMARISED = ("/measures.csv", "/summary.json")
 UNITS = ("seed", "task", "run", "base", "fine_tune", "point")  # columns that name the repetitions
 Mark = Literal["added", "removed", "changed", "same"]
 
@@ -156,18 +158,25 @@ def claims(old: Tree, new: Tree) -> Iterator[Row]:
 
 
 def metrics(old: Tree, new: Tree) -> Iterator[Row]:
-    """Every number of every metrics/**/summary.json."""
+    """Every measure of every table metrics/**/measures.csv, and of every summary.json."""
     found = []
     for tree in (old, new):
-        files = sorted(name for name in tree.names("metrics") if name.endswith("/summary.json"))
+        files = sorted(name for name in tree.names("metrics") if name.endswith(SUMMARISED))
         found.append(
             {
                 f"{Path(file).parent.as_posix()}: {key}": value
                 for file in files
-                for key, value in leaves(tree.json(file))
+                for key, value in leaves(summary_of(file, tree.read(file) or b""))
             }
         )
     yield from numbers(*found)
+
+
+def summary_of(file: str, content: bytes) -> Any:
+    """The means and spreads of a file's measures: those that it lists, or those of its table."""
+    if file.endswith(".csv"):
+        return summary(parsed(content.decode(), file))
+    return json.loads(content)
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
@@ -382,7 +391,8 @@ def tables_shown(command: str) -> dict[str, set[str]]:
     A figure is missing here where its code does not say it: then it may show any of them. The
     command is that of the stage, whose `drawings` hands every figure its tables.
     """
-    _, _, module, *given = shlex.split(command)
+    _, _, module, *words = shlex.split(command)
+    given = [word.partition("=")[2] if word.startswith("--") else word for word in words]
 
     def read(path: Path, *args: Any, **options: Any) -> pd.DataFrame:
         table = read_table(path, *args, **options)
@@ -395,6 +405,7 @@ def tables_shown(command: str) -> dict[str, set[str]]:
         kinds = [one.annotation for one in inspect.signature(draw).parameters.values()]
         with (
             patch("lib.files.tables.read_table", read),
+            patch("lib.work.schemas.read_table", read),
             patch.object(stage, "read_table", read, create=True),
         ):
             drawn = draw(*(kind(text) for kind, text in zip(kinds, given, strict=False)))

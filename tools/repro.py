@@ -25,6 +25,7 @@ from lib.files.files import atomic
 from lib.files.inputs import without_json_digest
 from lib.files.tables import read_json
 from lib.pages.claims import turned
+from lib.pages.measures import read_measures
 from lib.work.command import run
 from lib.work.compute import available_cores
 from lib.work.machines import PACKAGES
@@ -215,8 +216,8 @@ def closing() -> Iterator[str]:
     found = subprocess.run(
         ["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False
     )
-    for file in sorted(Path("metrics").rglob("measures.json")):
-        read_json(file)  # which refuses one that was altered
+    for file in sorted(Path("metrics").rglob("measures.*")):
+        read_measures(file)  # which refuses one that was altered
     claims = read_json(Path("metrics/claims.json"))
     items = read_json(Path("metrics/items.json")).values()
     answers = Counter(item["answer"] for item in items)

@@ -23,7 +23,7 @@ from rich.table import Table
 from lib.files.files import InputError, atomic
 from lib.pages.style import rendered, styled
 from lib.work.command import run
-from tools.compare import values
+from tools.compare import summary_of, values
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def metric_of(rev: str, file: str, metric: str) -> tuple[float, float, float] | 
     shown = subprocess.run(
         ["git", "show", f"{rev}:{file}"], capture_output=True, text=True, check=False
     )
-    number = found(json.loads(shown.stdout or "null"), metric.split("."))
+    measures = summary_of(file, shown.stdout.encode()) if shown.stdout else None
+    number = found(measures, [metric] if file.endswith(".csv") else metric.split("."))
     if not isinstance(number, dict):
         return None if number is None else (number, number, number)
     mean = number.get("mean")
@@ -123,7 +124,8 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
         raise InputError(
             f"METRIC: wanted FOLDER:NAME such as vision/digits:test_accuracy, got {metric!r}"
         )
-    file = f"metrics/{folder}/summary.json"
+    file = f"metrics/{folder}/measures.csv"
+    file = file if Path(file).exists() else f"metrics/{folder}/summary.json"
     said = subprocess.run(
         ["dvc", "exp", "show", "--json"], check=True, capture_output=True, text=True
     ).stdout

@@ -7,8 +7,8 @@ import pandas as pd
 from lib.files.tables import pick
 from lib.gradual_rank.measures import Table, apart, by_scale
 from lib.gradual_rank.scales import LOG10
+from lib.pages.measures import Row, Values, rows_of
 
-Measures = dict[str, pd.Series | dict[str, pd.Series]]
 BY_SCALE = ("order", "separate", "slope_least", "slope_most")
 
 
@@ -19,23 +19,22 @@ def first_rates(courses: Table) -> pd.Series:
     return first["time"] / first["step"]
 
 
-def training_measures(runs: Table, rates: pd.Series) -> Measures:
+def training_measures(runs: Table, rates: pd.Series) -> list[Row]:
     """Delay, order, separation and speeds by optimiser and teacher.
 
+    A case is an optimiser, which learns a teacher of full rank, or of a low one where it says so.
     `rates` are the learning rates by optimiser, for a delay in steps.
     """
-    found: Measures = {}
+    found: list[Row] = []
     full = runs["teacher_rank"].max()
     for (optimizer, rank), own in runs.groupby(["optimizer", "teacher_rank"], sort=False):
-        name = f"{optimizer}_%s_{'full' if rank == full else 'low'}"
-        for column in BY_SCALE:
-            found[name % column] = by_scale(own, column)
+        case = str(optimizer) if rank == full else f"{optimizer} low"
         late = delays(own, float(rates[str(optimizer)]))
-        found |= {name % key: values for key, values in late.items()}
+        found += rows_of({name: by_scale(own, name) for name in BY_SCALE} | late, case)
     return found
 
 
-def delays(runs: Table, rate: float) -> dict[str, pd.Series]:
+def delays(runs: Table, rate: float) -> dict[str, Values]:
     r"""How the time of the first rise follows log(1/α) between the two smallest scales, by seed.
 
     `delay` is the change of the time per log(1/α), times $\log(1 + \eta \sigma_1) / \eta$, the
@@ -57,26 +56,32 @@ def delays(runs: Table, rate: float) -> dict[str, pd.Series]:
     }
 
 
-def few_measures(few: Table) -> Measures:
-    """Effective ranks on few tokens; under noise the best test loss over gradient descent's."""
-    found: Measures = {}
+def few_measures(few: Table) -> list[Row]:
+    """Effective ranks on few tokens; under noise the best test loss over gradient descent's.
+
+    A case is an optimiser, on as many samples as it says where there is no noise.
+    """
+    found: list[Row] = []
     for (optimizer, n, noise), own in few.groupby(["optimizer", "n_samples", "noise"], sort=False):
         rows = own.set_index("seed")
         if noise == 0:
-            found[f"{optimizer}_effective_rank_KQ_{n}"] = rows["effective_rank_KQ"]
+            ranks = {"effective_rank_KQ": rows["effective_rank_KQ"]}
+            found += rows_of(ranks, f"{optimizer} on {n}")
         else:
             base = pick(few, optimizer="gd", noise=noise)["best_test_loss"]
-            found[f"{optimizer}_best_over_gd"] = rows["best_test_loss"] / base
+            losses = {"best_over_gd": rows["best_test_loss"] / base}
+            found += rows_of(losses, str(optimizer))
     return found
 
 
-def diagonal_measures(diagonal: Table) -> Measures:
+def diagonal_measures(diagonal: Table) -> list[Row]:
     """The order of the products of the diagonal head under Adam, and in gradient flow."""
-    flow = diagonal[diagonal["optimizer"] == "gradient flow"]
-    return {
-        "adam_order_diagonal": pick(diagonal, optimizer="adam")["order"],
-        "flow_order_diagonal": by_scale(flow, "order"),
-    }
+    adam = pick(diagonal, optimizer="adam")["order"]
+    flow = by_scale(diagonal[diagonal["optimizer"] == "gradient flow"], "order")
+    return [
+        *rows_of({"order_diagonal": adam}, "adam"),
+        *rows_of({"order_diagonal": flow}, "gradient flow"),
+    ]
 
 
 def flow_distances(paths: Table, events: Table) -> Table:

@@ -11,13 +11,12 @@ Half the equations are left, and the scale of the start stands in log c alone: 1
 than 1e-8. Times are those of the flow (step × learning rate); arrays are of float64.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Annotated, Any, Protocol
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -39,7 +38,6 @@ from lib.training.stiff_flow import (
 Tolerance = Annotated[float, Interval("(0, 0.1]")]
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 # what tells the cells of a table of flows apart
-CELL: dict[str, type] = {"seed": int, "log10_init_scale": float}
 CAP = 1e6  # |p| is cut here in trial steps of the implicit solver, which would overflow
 
 
@@ -253,12 +251,6 @@ def with_events(
         for event in events:
             active[event.coordinate] = event.rises
         yield step, events
-
-
-def event_table(rows: Sequence[Mapping[str, Any]], **more: type) -> pd.DataFrame:
-    """A table of events: the columns of their cell, then those of `Event`; typed even if empty."""
-    types = {**CELL, **more, "time": float, "coordinate": int, "sign": int, "rises": bool}
-    return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 
 def with_samples(

@@ -1,18 +1,17 @@
 """What claims say of heads and full matrices: a value a seed, from tables of flows and stages."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from lib.files.files import clear
-from lib.files.tables import compact, pick, write_measures, write_table
+from lib.files.tables import pick
 from lib.gradual_rank.scales import LOG10
 from lib.matrices.ranks import stable_rank
+from lib.pages.measures import Values
 
 Table = pd.DataFrame
 Vector = Float[np.ndarray, " n"]
@@ -24,7 +23,6 @@ BY_SCALE = {  # measures of every seed at each scale, and their columns of the t
     "order_agreement": "order_agreement",
     "plateau_loss_error": "plateau_loss_error",
     "plateau_product_error": "plateau_product_error",
-    "final_product_error": "final_product_error",
     "finite_time_error": "finite_error_median",
     "supports": "same",
     "charge_constant": "constant",
@@ -53,21 +51,6 @@ def beside_theory(plateaus: Table, stages: Table, columns: Sequence[str]) -> Tab
     theory = stages[["seed", "stage", *columns]].assign(begin=stages["time"])
     later = plateaus[plateaus["stage"] > 0]
     return later.merge(theory, on=["seed", "stage"], suffixes=("", "_theory"))
-
-
-def write_metrics(
-    tables: Mapping[str, Table],
-    measured: Mapping[str, Any],
-    metrics: Path,
-    setup: Mapping[str, float | str],
-    headlines: Sequence[str],
-) -> None:
-    """Write the tables, small enough for git, and the measures that have a value."""
-    clear(metrics / "tables", "*.parquet")
-    for name, table in tables.items():
-        write_table(compact(table), metrics / "tables" / f"{name}.parquet")
-    found = {name: values for name, values in measured.items() if len(values)}
-    write_measures(found, metrics, setup, headlines)
 
 
 def stage_measures(stages: Table) -> dict[str, pd.Series]:
@@ -171,20 +154,22 @@ def pulls(stages: Table) -> dict[str, pd.Series]:
 
 
 def drift_measures(drifts: Table) -> dict[str, pd.Series]:
-    """How far u² − v² drifts along the flow of u and v themselves, and how far u² + v² grows.
+    """How far u² − v² drifts along a flow of u and v themselves, by seed.
 
-    By seed. `conserved_drift` is the drift at the finest tolerance, `conserved_drift_falls` its
-    share of the drift at the coarsest one. Both are also taken where v alone decays (`_decayed`),
-    where the flow itself drifts.
+    `conserved_drift` is the drift at the finest tolerance, `conserved_drift_falls` its
+    share of the drift at the coarsest one.
     """
-    plain = drifts[drifts["decay"] == 0]
     fine, coarse = drifts["rtol"].min(), drifts["rtol"].max()
-    found = {"conserved_growth": pick(plain, rtol=fine)["growth"]}
-    for end, rows in (("", plain), ("_decayed", drifts[drifts["decay"] > 0])):
-        finest = pick(rows, rtol=fine)["drift"]
-        found[f"conserved_drift{end}"] = finest
-        found[f"conserved_drift_falls{end}"] = finest / pick(rows, rtol=coarse)["drift"]
-    return found
+    finest = pick(drifts, rtol=fine)
+    return {
+        "conserved_drift": finest["drift"],
+        "conserved_drift_falls": finest["drift"] / pick(drifts, rtol=coarse)["drift"],
+    }
+
+
+def growths(drifts: Table) -> pd.Series:
+    """How many times as large u² + v² becomes along that flow, at the finest tolerance, by seed."""
+    return pick(drifts, rtol=drifts["rtol"].min())["growth"]
 
 
 def example_measures(drop: Table) -> dict[str, pd.Series]:
@@ -235,8 +220,10 @@ def first_after(spectra: Table, times: pd.Series, column: str) -> pd.Series:
     return rows[rows["time"] >= rows["seed"].map(times)].groupby("seed")[column].first()
 
 
-def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.Series]:
+def full_ratios(rises: Table, full: Table, threshold: float) -> Table:
     """When the first direction of the full matrices rises against theory, worst over the scales.
+
+    There is a row for each seed.
 
     The rest is measured at the smallest scale, by the snapshots: the stable rank of both products
     at the first snapshot after that rise and at the end, and when the second direction of W_VO and
@@ -248,16 +235,17 @@ def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.S
     W_KQ, W_VO = (smallest[smallest["matrix"] == name] for name in ("W_KQ", "W_VO"))
     first = rise_times(W_VO, 1, threshold)
     risen = pick(rises, log10_init_scale=scale)["time"]
-    return {
-        "full_first_rise_limit": rise_errors(rises, full, "limit"),
-        "full_first_rise_finite": rise_errors(rises, full, "finite"),
-        "full_first_rise_stepped": rise_errors(rises, full, "stepped"),
-        "full_first_stable_rank_VO": first_after(W_VO, risen, "stable_rank"),
-        "full_final_stable_rank_KQ": W_KQ.groupby("seed")["stable_rank"].last(),
-        "full_final_stable_rank_VO": W_VO.groupby("seed")["stable_rank"].last(),
-        "full_second_over_first_VO": rise_ratios(rise_times(W_VO, 2, threshold), first, seeds),
-        "full_first_KQ_over_first_VO": rise_ratios(rise_times(W_KQ, 1, threshold), first, seeds),
+    columns = {
+        "first_rise_limit": rise_errors(rises, full, "limit"),
+        "first_rise_finite": rise_errors(rises, full, "finite"),
+        "first_rise_stepped": rise_errors(rises, full, "stepped"),
+        "first_stable_rank_VO": first_after(W_VO, risen, "stable_rank"),
+        "final_stable_rank_KQ": W_KQ.groupby("seed")["stable_rank"].last(),
+        "final_stable_rank_VO": W_VO.groupby("seed")["stable_rank"].last(),
+        "second_over_first_VO": rise_ratios(rise_times(W_VO, 2, threshold), first, seeds),
+        "first_KQ_over_first_VO": rise_ratios(rise_times(W_KQ, 1, threshold), first, seeds),
     }
+    return pd.DataFrame(columns).rename_axis("seed").reset_index()
 
 
 def end_distances(paths: Table) -> Table:
@@ -328,7 +316,7 @@ def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int
     One row per seed, scale that was both followed and predicted, and budget.
     """
     columns = [*CELL, "rescaled_time", "measured", "finite", "limit"]
-    tables = [pd.DataFrame(columns=columns, dtype=float)]
+    tables = [pd.DataFrame(columns=columns, dtype=float).astype({"seed": int})]
     for (seed, scale), part in predicted.groupby(CELL):  # pyright: ignore
         flow = events[(events["seed"] == seed) & (events["log10_init_scale"] == scale)]
         if not len(flow):
@@ -364,6 +352,14 @@ def rank_errors(ranks: Table, column: str) -> Table:
     """The mean difference of the ranks in a column from the measured: `error` of seed and scale."""
     gap = (ranks[column] - ranks["measured"]).abs().rename("error")
     return gap.groupby([ranks[name] for name in CELL]).mean().reset_index()
+
+
+def rank_measures(ranks: Table, forecast: str) -> dict[str, Values]:
+    """How far the rank in a column, and that of the limit, are from the measured, by scale."""
+    return {
+        "rank_error": by_scale(rank_errors(ranks, forecast), "error"),
+        "rank_error_limit": by_scale(rank_errors(ranks, "limit"), "error"),
+    }
 
 
 def relative_gaps(stages: Table) -> pd.Series:

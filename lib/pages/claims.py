@@ -8,8 +8,9 @@ answer it: a claim is one sentence and one bar, judged in one or several cases, 
 null stands inside its claim, for the same cases. docs/add_a_family.md shows a whole file, and
 lib/pages/judging.py has the verdicts and answers that follow.
 
-A measure is written `NAME`, or `NAME@SCALE`, `NAME@<=SCALE`, `NAME@>=SCALE` for some of its init
-scales, with `RUN/` before it where it is not of the item's first run.
+A measure is written `NAME`, or `NAME.CASE` for one case of several, with `@SCALE`, `@<=SCALE` or
+`@>=SCALE` behind it for some of its init scales, and with `RUN/` before it where it is not of the
+item's first run.
 """
 
 import math
@@ -26,7 +27,7 @@ from ruamel.yaml.nodes import MappingNode
 from lib.files.files import InputError
 from lib.files.params import Interval, load_yaml, parse
 
-MEASURE = re.compile(r"(?:([\w-]+)/)?(\w+)(?:@((?:<=|>=|)[\d.eE+-]+))?")
+MEASURE = re.compile(r"(?:([\w-]+)/)?(\w+(?:\.[\w -]*\w)?)(?:@((?:<=|>=|)[\d.eE+-]+))?")
 BAR = re.compile(r"(every|mean|median) in (\S+ \S+|\S+)")
 FIGURE = re.compile(r"([\w-]+)(?:, from (\w+\.\w+))?")
 NAMED = re.compile(r"[a-z][a-z0-9_]*")
@@ -96,7 +97,7 @@ class Claim:
             raise ValueError("wanted outcome and why, or none of them, got one")
         for measure in (*self.measures.values(), *self.nulls.values()):
             if not MEASURE.fullmatch(measure):
-                wanted = "MEASURE, MEASURE@SCALE, MEASURE@<=SCALE or RUN/MEASURE"
+                wanted = "MEASURE, MEASURE.CASE, MEASURE@SCALE, MEASURE@<=SCALE or RUN/MEASURE"
                 raise ValueError(f"wanted {wanted}, got {measure!r}")
         if self.figure and not FIGURE.fullmatch(self.figure):
             raise ValueError(

@@ -31,7 +31,8 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     A path that `main` writes is an `OutFile` or an `OutFolder`, or a list of these; every other
     path is read, if it exists.
 
-    A parameter with a default is an option, `--name`. With `environment`, an argument that is not
+    A parameter with a default is an option, `--name`; so are all others where one of them is given
+    as such, as the commands of stages do. With `environment`, an argument that is not
     given is taken from the variable of its name in capitals, if that is not empty. Where neither
     has a value, the process ends with one line, which shows the `make` command of the module's
     docstring.
@@ -75,6 +76,10 @@ def _parsed(
     import re
 
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
+    given_by_name = {word.partition("=")[0] for word in sys.argv[1:]}
+    by_name = any(
+        _option(name) in given_by_name for name, one in parameters.items() if not _is_option(one)
+    )
     for name, parameter in parameters.items():
         several = get_origin(parameter.annotation) is list
         kind = parameter.annotation
@@ -82,8 +87,11 @@ def _parsed(
             kind = get_args(kind)[0]
         given = (environment and os.environ.get(name.upper())) or None
         if _is_option(parameter):
-            option = f"--{name.replace('_', '-')}"
-            parser.add_argument(option, type=kind, default=given or parameter.default)
+            parser.add_argument(_option(name), type=kind, default=given or parameter.default)
+        elif by_name:
+            n_values = "+" if several else None
+            wanted: Any = {"default": given, "required": not environment}
+            parser.add_argument(_option(name), type=kind, nargs=n_values, **wanted)
         else:
             n_values = "+" if several else "?" if environment else None
             parser.add_argument(name, type=kind, nargs=n_values, default=given)
@@ -95,6 +103,10 @@ def _parsed(
         shown = " ".join(example[0].split()) if example else None
         sys.exit(f"error: wanted {' and '.join(missing)}, got none; for example {shown}")
     return arguments
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _is_option(parameter: "Parameter") -> bool:

@@ -12,20 +12,17 @@ import pandas as pd
 
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Positive, Seeds, read_params
-from lib.files.tables import read_table, write_table
 from lib.gradual_rank.diagonal_heads import diagonal_network
 from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, with_samples
 from lib.gradual_rank.scales import LOG10
+from lib.gradual_rank.tables.disturbed import FOLDER, KICKS, PATHS, RETURNS
+from lib.gradual_rank.tables.predictions import STAGES
 from lib.gradual_rank.tasks import read_toy
 from lib.training.devices import generator, use_threads
-from lib.work.cells import Tables, joined, spread_cells
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_joined
 
-COLUMNS = {
-    "returns": "seed point kind time noise ratio_products ratio_weights",
-    "paths": "seed point kind time noise after coordinates p p_undisturbed",
-    "kicks": "seed stage noise error",
-}
 # what is disturbed at a random time: the last is the null of the claim that the products return
 DISTURBANCES = ("balanced", "independent", "everywhere")
 
@@ -68,8 +65,7 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFold
     read_as("a toy task", read_toy, task).places(params.seeds, section)
     jobs = [(disturb, task, stages, params, share, seed) for seed in params.seeds]
     found = spread_cells({"seeds": jobs}, label=section, unit="seed")["seeds"]
-    for name in COLUMNS:
-        write_table(joined(found, name), disturbed / f"{name}.parquet")
+    write_joined(FOLDER, found, disturbed)
 
 
 def disturb(
@@ -79,7 +75,7 @@ def disturb(
     toy = read_toy(task)
     index = toy.seeds.tolist().index(seed)
     loss = diagonal_network(**toy.network(index))
-    table = read_table(stages, ["seed", "stage", "time", "coordinate", "sign", "p"])
+    table = STAGES.read(stages)
     predicted = table[table["seed"] == seed].sort_values("stage").reset_index(drop=True)
     returns: list[dict[str, Any]] = []
     paths: list[dict[str, Any]] = []
@@ -129,9 +125,10 @@ def disturb(
                 for t, a, b in zip(times, p, p_base, strict=True)
             )
     kicks = list(begin_elsewhere(flow, predicted, params, seed))
-    rows = {"returns": returns, "paths": paths, "kicks": kicks}
     return {
-        name: pd.DataFrame(rows[name], columns=columns.split()) for name, columns in COLUMNS.items()
+        "returns": RETURNS.frame(returns),
+        "paths": PATHS.frame(paths),
+        "kicks": KICKS.frame(kicks),
     }
 
 

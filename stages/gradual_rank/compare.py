@@ -1,10 +1,7 @@
 """Compare optimisers: tables for the figures, and measures for the claims."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from lib.files.params import Count, Positive, read_params
-from lib.files.tables import read_tables
 from lib.gradual_rank.comparison import (
     diagonal_measures,
     few_measures,
@@ -12,44 +9,20 @@ from lib.gradual_rank.comparison import (
     flow_distances,
     training_measures,
 )
-from lib.gradual_rank.measures import write_metrics
+from lib.gradual_rank.tables.drawn import OPTIMIZERS
+from lib.gradual_rank.tables.optimizers import FOLDER as TRAINED
+from lib.gradual_rank.tables.signs import FOLDER as FOLLOWED
+from lib.pages.measures import setup_rows, write_measures
 from lib.work.command import OutFolder, run
+from lib.work.schemas import read_tables_of, write_tables_of
 
-HEADLINES = ("gd_delay_full", "muon_best_over_gd")
-# The columns by which each table is known.
-TRAINED = {
-    "runs": "optimizer teacher_rank log10_init_scale seed first_rise order",
-    "courses": "optimizer seed step time W_KQ W_VO",
-    "few": "seed optimizer n_samples noise",
-    "paths": "seed step optimizer n_samples noise",
-    "conserved": "optimizer seed",
-}
-FOLLOWED = {
-    "changes": "seed log10_init_scale predicted measured",
-    "events": "seed time coordinate kind",
-    "paths": "method log10_init_scale seed time p",
-    "slopes": "seed beta_2",
-    "diagonal": "optimizer seed",
-    "rises": "optimizer log10_init_scale seed first_rise",
-}
+HEADLINES = {"gd_delay": ("delay", "gd"), "muon_best_over_gd": ("best_over_gd", "muon")}
 
 
-@dataclass(frozen=True)
-class Said:
-    """What statements say of the trainings."""
-
-    n_seeds: Count
-    n_samples: Count
-    teacher_rank: Count
-    noisy_samples: Count
-    noise: Positive
-
-
-def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> None:
-    """Write `tables`, `measures.json` and `summary.json` in metrics."""
-    said = read_params(section, Said, part=True)
-    runs, courses, few, paths, conserved = read_tables(trained, TRAINED).values()
-    of_signs = read_tables(followed, FOLLOWED)
+def main(trained: Path, followed: Path, metrics: OutFolder) -> None:
+    """Write `tables`, `measures.csv` and `headlines.json` in metrics."""
+    runs, courses, few, paths, conserved = read_tables_of(TRAINED, trained).values()
+    of_signs = read_tables_of(FOLLOWED, followed)
     changes, events, descents, slopes, diagonal, rises = of_signs.values()
     scales = sorted(runs["log10_init_scale"].unique())
     full = runs["teacher_rank"].max()
@@ -60,32 +33,31 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         & (courses["log10_init_scale"] == scales[0])
     )
     distances = flow_distances(descents, events)
-    of_seed = descents[descents["seed"] == seed].drop(columns="seed")
+    of_seed = descents[descents["seed"] == seed]
     sign_small = descents.loc[descents["method"] == "weights", "log10_init_scale"].min()
-    flow = of_seed[of_seed["method"] == "flow"]
     tables = {
         "optimizers": runs,
-        "courses": courses[of_one].drop(columns=["seed", "teacher_rank", "W_KQ"]),
+        "courses": courses[of_one],
         "few": few,
         "conserved": conserved,
-        "noisy_paths": paths[paths["noise"] > 0].drop(columns=["n_samples", "noise"]),
+        "noisy_paths": paths[paths["noise"] > 0],
         "changes": changes,
         "events": events,
-        "flow": flow.drop(columns="log10_init_scale"),
+        "flow": of_seed[of_seed["method"] == "flow"],
         "descent": of_seed[of_seed["log10_init_scale"] == sign_small],
         "distances": distances,
         "slopes": slopes,
         "diagonal": diagonal,
         "first_rises": rises,
     }
-    measured = {
-        **training_measures(runs, first_rates(courses)),
-        **few_measures(few),
-        **diagonal_measures(diagonal),
-    }
-    named = {"small": scales[0], "middle": scales[:2][-1]}
-    setup = {name: f"1e{scale:g}" for name, scale in named.items()} | vars(said)
-    write_metrics(tables, measured, metrics, setup, HEADLINES)
+    measured = [
+        *setup_rows({"small": f"1e{scales[0]:g}", "middle": f"1e{scales[:2][-1]:g}"}),
+        *training_measures(runs, first_rates(courses)),
+        *few_measures(few),
+        *diagonal_measures(diagonal),
+    ]
+    write_tables_of(OPTIMIZERS, tables, metrics / "tables", small=True)
+    write_measures(measured, metrics, HEADLINES)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import torch
 
 from lib.files.files import InputError
 from lib.files.params import Interval, Seeds, read_cases, read_params
-from lib.files.tables import write_table
 from lib.gradual_rank.decay import (
     Decayed,
     decayed_descent,
@@ -43,12 +42,14 @@ from lib.gradual_rank.full_heads import first_rise as first_rise_of_matrices
 from lib.gradual_rank.greedy import Stage, greedy
 from lib.gradual_rank.growth import first_time
 from lib.gradual_rank.scales import LOG10
+from lib.gradual_rank.tables.decay import FOLDER
 from lib.gradual_rank.tasks import Samples, Size, gaussian_pair, tokens_of
 from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import Step
 from lib.training.stiff_flow import along, gradient
 from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_joined
 
 REST = 0.25  # a flow is followed so much longer than to the last stage of Algorithm 1
 N_LOOKS = 200  # points of a flow's curves
@@ -57,7 +58,6 @@ MOST_STEPS = 64_000
 AT_REST = 1e-6  # of λ: matrices that are so near to rest are followed no longer
 EVERY = 20  # steps from look to look
 REST_SCALE = -1.0  # log10 of the scale of matrices that come to rest: smaller ones wait too long
-TABLES = ("stages", "rises", "heads", "courses", "full")
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ def main(solver: str, threshold: str, decays: Path, decayed: OutFolder) -> None:
     diagonal = cases["diagonal"]
     jobs += [(follow, one, share, common) for share in diagonal.shares for one in each(diagonal)]
     found = spread_cells({"": jobs}, label="gradual_rank.decay", unit="head")[""]
-    for name in TABLES:
-        write_table(joined(found, name), decayed / f"{name}.parquet")
+    write_joined(FOLDER, found, decayed)
 
 
 def each(case: Case) -> list[Case]:

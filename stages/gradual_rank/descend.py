@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from lib.files.files import InputError
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Positive, Seed, Seeds, read_cases, read_params
-from lib.files.tables import read_table, write_table
 from lib.gradual_rank.conserved import drift_along
 from lib.gradual_rank.descent import Form, descend, drift, lost, while_finite, with_crossings
 from lib.gradual_rank.diagonal_heads import DiagonalHead, Quadratic
@@ -31,16 +29,18 @@ from lib.gradual_rank.flow import (
 from lib.gradual_rank.greedy import greedy
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.step_counts import steps_to
+from lib.gradual_rank.tables.descents import CONSERVED, CROSSINGS, DROP, ENDS, FOLDER
+from lib.gradual_rank.tables.predictions import STAGES
 from lib.gradual_rank.tasks import gaussian_pair, read_head, read_toy
 from lib.training.devices import generator, use_threads
-from lib.work.cells import Tables, joined, spread_cells
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_joined
 
 RepresentableScale = Annotated[float, Interval("[-100, 0)")]
 REST = 1e-6  # of the example: where its coordinates start, and when a stage is at rest
 TOLERANCES: Any = {"rtol": 1e-6, "atol": 1e-4}  # of the example, which costs little
 MAX_STEPS = 200_000
-DROP = "method log10_init_scale coordinate sign rescaled_time lost"
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,8 @@ def main(
         "conserved": [(conserve, task, params.conserve, seed) for seed in params.conserve.seeds],
     }
     found = spread_cells(jobs, label=section, unit="descent")
-    for name in ("events", "ends"):
-        write_table(joined(found["heads"], name), descents / f"{name}.parquet")
-    for name in ("drop", "conserved"):
-        write_table(joined(found[name], name), descents / f"{name}.parquet")
+    every = [tables for alike in found.values() for tables in alike]
+    write_joined(FOLDER, every, descents)
 
 
 def conserve(task: Path, params: Conserve, seed: int) -> Tables:
@@ -131,7 +129,7 @@ def conserve(task: Path, params: Conserve, seed: int) -> Tables:
         drift, growth = drift_along(loss, *start, params.end, rtol, decay)
         cell = {"seed": seed, "rtol": rtol, "decay": decay}
         rows.append({**cell, "drift": drift, "growth": growth})
-    return {"conserved": pd.DataFrame(rows)}
+    return {"conserved": CONSERVED.frame(rows)}
 
 
 def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: Variant) -> Tables:
@@ -172,8 +170,8 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
         if len(ends) == len(places):
             break
     return {
-        "events": pd.DataFrame(events),
-        "ends": pd.DataFrame([ends[row] for row in sorted(ends)]),
+        "events": CROSSINGS.frame(events),
+        "ends": ENDS.frame([ends[row] for row in sorted(ends)]),
     }
 
 
@@ -181,7 +179,7 @@ def rates_and_steps(
     stages: Path, params: Descend, solver: Solver, variant: Variant
 ) -> tuple[np.ndarray, np.ndarray]:
     """The learning rate of every seed, and the steps to the end of its last stage."""
-    by_seed = read_table(stages, ["seed", "time", "learning_rate_limit"]).groupby("seed")
+    by_seed = STAGES.read(stages).groupby("seed")
     seeds = list(params.seeds)
     limits = by_seed["learning_rate_limit"].min().loc[seeds].to_numpy()
     if not np.isfinite(limits).all():
@@ -234,7 +232,7 @@ def predict_example(drop: Drop, threshold: float) -> Tables:
             for event in events:
                 if event.rises:
                     add("flow in log coordinates", scale, event, unit)
-    return {"drop": pd.DataFrame(rows, columns=DROP.split())}
+    return {"drop": DROP.frame(rows)}
 
 
 def descend_example(drop: Drop, threshold: float, form: Form, precision: str) -> Tables:
@@ -267,7 +265,7 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
                 rows.append((method, scale, i, 0, time, True))
         if state.step >= drop.n_steps:
             break
-    return {"drop": pd.DataFrame(rows, columns=DROP.split())}
+    return {"drop": DROP.frame(rows)}
 
 
 if __name__ == "__main__":

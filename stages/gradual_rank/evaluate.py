@@ -4,65 +4,39 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
-
 from lib.files.params import Count, Fraction, Interval, Name, Positive, Seed, read_params
-from lib.files.tables import read_table, write_csv
-from lib.gradual_rank.activation_times import (
-    activations,
-    constants,
-    descent_errors,
-    halvings,
-    rise_durations,
-    time_errors,
-)
+from lib.files.tables import write_csv
+from lib.gradual_rank.activation_times import descent_errors
+from lib.gradual_rank.agreement import agreement, agreement_measures
 from lib.gradual_rank.measures import (
-    CELL,
     Table,
     assumption_measures,
-    by_scale,
-    charge_constants,
     departed,
     drift_measures,
     end_distances,
     example_measures,
-    full_measures,
-    measures_by_scale,
+    full_ratios,
+    growths,
     of_products,
-    plateau_errors,
-    pulls,
-    rank_errors,
+    rank_measures,
     ranks_of_adapter,
     ranks_of_head,
-    relative_gaps,
-    same_supports,
-    stage_measures,
-    write_metrics,
 )
+from lib.gradual_rank.tables.descents import FOLDER as DESCENTS
+from lib.gradual_rank.tables.disturbed import FOLDER as DISTURBED
+from lib.gradual_rank.tables.drawn import HEADS
+from lib.gradual_rank.tables.flows import FOLDER as FLOWS
+from lib.gradual_rank.tables.full import RISES, SPECTRA
+from lib.gradual_rank.tables.predictions import FOLDER as PREDICTIONS
+from lib.gradual_rank.tables.predictions import FORECAST
 from lib.gradual_rank.tasks import Frames, read_problems, read_studied
+from lib.pages.measures import Row, rows_of, setup_rows, write_measures
+from lib.work.cells import Tables, joined
 from lib.work.command import OutFile, OutFolder, run
+from lib.work.schemas import read_tables_of, write_tables_of
 
-Measures = dict[str, pd.Series | dict[str, pd.Series]]
-SIZES = ("n_seeds", "d_model", "n_heads", "n_layers")
-# The columns that are read of tables.
-EVENTS = "seed log10_init_scale time coordinate sign rises"
-STAGES = (
-    "seed stage time next_time gap coordinate sign loss n_active dropped n_dropped "
-    "learning_rate_limit strictness_products strictness_weights g charge p support"
-)
-TIMES = "seed log10_init_scale time rescaled_time loss p charge"
-PLATEAUS = "seed log10_init_scale rescaled_time loss p stage charge"
-TWINS = "seed log10_init_scale head share predicted"
-CROSSED = "form share_of_limit seed time coordinate rises"
-ENDS = "form share_of_limit log10_init_scale seed learning_rate drift"
-DROP = "method log10_init_scale coordinate sign rescaled_time lost"
-RETURNS = "seed point kind time noise ratio_products ratio_weights"
-KICKS = "seed stage noise error"
-PATHS = "seed point kind time noise after coordinates p p_undisturbed"
-RISES = "seed log10_init_scale time limit finite stepped"
-SPECTRA = "seed log10_init_scale step learning_rate matrix of singular_values"
-DRIFTS = "seed rtol decay drift growth"
-ADAPTER = "seed log10_init_scale source end time rises"
+SIZES = ("n_seeds", "d_model", "n_heads")  # that statements name
+RISES_OF_FULL = ["first_rise_limit", "first_rise_finite", "second_over_first_VO"]
 
 
 @dataclass(frozen=True)
@@ -93,14 +67,6 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Full:
-    """The size of the head with full matrices, and what counts as risen there."""
-
-    d_model: Count
-    threshold: Positive
-
-
-@dataclass(frozen=True)
 class Bars:
     """From which init scale errors are C / log(1 / init_scale), and what has come back."""
 
@@ -112,7 +78,7 @@ class Bars:
 def main(
     section: str,
     bars: str,
-    full_weights: str,
+    risen: str,
     studied: str,
     usual: str,
     problems: Path,
@@ -125,150 +91,95 @@ def main(
     metrics: OutFolder,
     curves: OutFile,
 ) -> None:
-    """Write `tables`, `measures.json` and `summary.json` in metrics, and the curves of the loss."""
+    """Write `tables`, `measures.csv`, `headlines.json`, and the curves of the loss."""
     params = read_params(section, Evaluate)
     bar = read_params(bars, Bars)
-    matrices = read_params(full_weights, Full, part=True)
+    level = read_params(risen, float)
     cases = read_problems(problems, Problem, usual)
-    base = read_studied(studied, [problem.name for problem in cases])
-    tables, measured = all_compared(cases, base, params, bar, predictions, flows)
+    names = [problem.name for problem in cases]
+    base = read_studied(studied, names)
+    theory = {name: read_tables_of(PREDICTIONS, predictions, of=name) for name in names}
+    flow = {name: read_tables_of(FLOWS, flows, of=name) for name in names}
+    parts: list[Tables] = []
+    measured: list[Row] = []
+    for problem in cases:
+        here, taken = compared(problem, params, bar, theory[problem.name], flow[problem.name])
+        parts.append(here)
+        measured += taken
+    tables = {name: joined(parts, name) for name in parts[0]}
+    tables["charges"] = tables["charges"][tables["charges"]["problem"] == base]
+    rows = [{**asdict(problem), "studied": problem.name == base} for problem in cases]
+    tables["problems"] = Table(rows)
 
-    stages = read(predictions / f"{base}_stages.parquet", STAGES)
-    predicted = read(predictions / f"{base}_events.parquet", EVENTS)
-    events = read(flows / f"{base}_events.parquet", EVENTS)
+    stages, predicted = theory[base].values()
+    events = flow[base]["events"]
     ranks = ranks_of_head(events, predicted, stages, params.n_budgets)
-    forecast = read(predictions / "forecast.parquet", ADAPTER)
+    forecast = FORECAST.read(predictions / "forecast.parquet")
     adapter = ranks_of_adapter(forecast, params.n_budgets)
     tables |= {"ranks": ranks, "forecast": adapter}
 
-    crossed = read(descents / "events.parquet", CROSSED)
-    ends = read(descents / "ends.parquet", ENDS)
-    tables["drop"] = read(descents / "drop.parquet", DROP)
+    crossed, ends, drop, drifts = read_tables_of(DESCENTS, descents).values()
+    tables |= {"drop": drop, "conserved": drifts}
     tables["descents"] = descent_errors(crossed, ends, events)
-    tables["conserved"] = read(descents / "conserved.parquet", DRIFTS)
 
-    returns = read(disturbed / "returns.parquet", RETURNS)
-    kicks = read(disturbed / "kicks.parquet", KICKS)
-    paths = read(disturbed / "paths.parquet", PATHS)
+    returns, paths, kicks = read_tables_of(DISTURBED, disturbed).values()
     near = end_distances(paths)
     shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
     tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
 
-    full = of_products(read(spectra, SPECTRA))
-    first = read(rises, RISES)
-    rising = full_measures(first, full, matrices.threshold)
-    columns = {name.removeprefix("full_"): values for name, values in rising.items()}
+    full = of_products(SPECTRA.read(spectra))
+    first = RISES.read(rises)
+    ratios = full_ratios(first, full, level)
     small = full["log10_init_scale"] == full["log10_init_scale"].min()
     shown = full[small & (full["seed"] == params.figure_seed)]
-    tables["full_weights"] = shown.drop(columns=["time", "stable_rank"])
-    tables["full_ratios"] = Table(columns).rename_axis("seed").reset_index()
-    tables["rises"] = first
+    tables |= {"full_weights": shown, "full_ratios": ratios, "rises": first}
 
-    measured |= assumption_measures(returns, kicks, near, bar.returned, bar.near) | rising
-    measured |= example_measures(tables["drop"]) | drift_measures(tables["conserved"])
-    measured |= {
-        "rank_error_adapter": by_scale(rank_errors(adapter, "forecast"), "error"),
-        "rank_error_adapter_limit": by_scale(rank_errors(adapter, "limit"), "error"),
-        "rank_error_head": by_scale(rank_errors(ranks, "finite"), "error"),
-        "rank_error_head_limit": by_scale(rank_errors(ranks, "limit"), "error"),
-    }
-    said = setup(cases, tables, bar, matrices)
-    write_metrics(tables, measured, metrics, said, [f"{base}_time_constant"])
+    plain = drifts[drifts["decay"] == 0]
+    rising = ratios.set_index("seed")
+    measured += [
+        *rows_of(rank_measures(adapter, "forecast"), "adapter"),
+        *rows_of(rank_measures(ranks, "finite"), "head"),
+        *rows_of({"conserved_growth": growths(plain)} | drift_measures(plain)),
+        *rows_of(drift_measures(drifts[drifts["decay"] > 0]), "decayed"),
+        *rows_of(example_measures(drop)),
+        *rows_of(assumption_measures(returns, kicks, near, bar.returned, bar.near)),
+        *rows_of({name: rising[name] for name in RISES_OF_FULL}, "full"),
+    ]
+    said = setup(cases, tables, bar, level)
+    write_tables_of(HEADS, tables, metrics / "tables", small=True)
+    write_measures(said + measured, metrics, {"time_constant": ("time_constant", base)})
     loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
     variant = "init scale 1e" + loss["log10_init_scale"].map("{:g}".format)
     loss = loss.assign(variant=variant)[["variant", "rescaled_time", "loss"]]
     write_csv(loss.iloc[::4], curves)
 
 
-def read(file: Path, columns: str) -> Table:
-    """These columns of a table."""
-    return read_table(file, columns.split())
-
-
-def all_compared(
-    cases: tuple[Problem, ...],
-    base: str,
-    params: Evaluate,
-    bar: Bars,
-    predictions: Path,
-    flows: Path,
-) -> tuple[dict[str, Table], Measures]:
-    """The tables of all problems (charges: of `base` alone), and the measures of each."""
-    found: dict[str, list[Table]] = {}
-    measured: Measures = {}
-    for problem in cases:
-        tables, measures = compared(problem.name, params, bar, predictions, flows)
-        for name, table in tables.items():
-            if name != "charges" or problem.name == base:
-                found.setdefault(name, []).append(table.assign(problem=problem.name))
-        measured |= {f"{problem.name}_{name}": values for name, values in measures.items()}
-    rows = [{**asdict(problem), "studied": problem.name == base} for problem in cases]
-    joined = {
-        name: pd.concat([t for t in parts if len(t)] or parts[:1], ignore_index=True)
-        for name, parts in found.items()
-    }
-    return joined | {"problems": Table(rows)}, measured
-
-
 def compared(
-    name: str, params: Evaluate, bar: Bars, predictions: Path, flows: Path
-) -> tuple[dict[str, Table], Measures]:
-    """Tables and measures of one problem: the flow against Algorithm 1 and its finite-scale
-    form.
-    """
-    stages = read(predictions / f"{name}_stages.parquet", STAGES)
-    predicted = read(predictions / f"{name}_events.parquet", EVENTS)
-    times = read(flows / f"{name}_times.parquet", TIMES)
-    plateaus = read(flows / f"{name}_plateaus.parquet", PLATEAUS)
-    events = read(flows / f"{name}_events.parquet", EVENTS)
-    grown = read(flows / f"{name}_grown.parquet", EVENTS)
-    twins = read(flows / f"{name}_twins.parquet", TWINS)
-    activated = activations(stages, events, predicted, params.significant)
-    errors = time_errors(activated)
-    for more in (
-        plateau_errors(stages, plateaus, params.lasting),
-        same_supports(stages, plateaus, params.significant),
-        charge_constants(stages, plateaus),
-        rise_durations(events, grown, stages),
-    ):
-        errors = errors.merge(more, on=CELL, how="left")
+    problem: Problem, params: Evaluate, bar: Bars, theory: Tables, flow: Tables
+) -> tuple[Tables, list[Row]]:
+    """The tables and the measures of a problem."""
+    stages = theory["stages"]
+    errors = agreement(theory, flow, params.significant, params.lasting)
+    measures = agreement_measures(errors, stages, flow["twins"], bar.log10_init_scale)
+    times = flow["times"]
     seed = min(times["seed"].unique(), key=lambda s: (s != params.figure_seed, s))
-    shown = times[times["seed"] == seed].drop(columns="time")
-    tables = {
-        "stages": stages.drop(columns=["support", "g"]),
-        "errors": errors,
-        "trajectories": shown.drop(columns="charge"),
-        "charges": shown.drop(columns=["loss", "p"]),
-        "departed": departed(stages),
-        "twins": twins,
-    }
-    measures: Measures = {
-        "time_constant": constants(errors, bar.log10_init_scale),
-        "halving": halvings(errors, bar.log10_init_scale),
-        **stage_measures(stages),
-        **pulls(stages),
-        "relative_gap": relative_gaps(stages),
-        **measures_by_scale(errors),
-    }
-    if len(twins):
-        off = twins.assign(off=(twins["share"] - twins["predicted"]).abs())
-        largest = off.groupby(CELL)[["off", "share"]].max().reset_index()
-        measures["share_error"] = by_scale(largest, "off")
-        measures["largest_share"] = by_scale(largest, "share")
-    return tables, measures
+    shown = times[times["seed"] == seed]
+    tables = {"stages": stages, "errors": errors, "trajectories": shown, "charges": shown}
+    tables |= {"departed": departed(stages), "twins": flow["twins"]}
+    named = {name: table.assign(problem=problem.name) for name, table in tables.items()}
+    return named, rows_of(measures, problem.name)
 
 
 def setup(
-    cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full: Full
-) -> dict[str, float | str]:
+    cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, risen: float
+) -> list[Row]:
     """What statements of claims name: sizes, scales, and how long and strongly was disturbed."""
-    said: dict[str, float | str] = {}
+    said: list[Row] = []
     last = tables["stages"].groupby("problem")["stage"].max()
     for problem in cases:
         sizes = {name: getattr(problem, name) for name in SIZES} | {"n_stages": last[problem.name]}
-        said |= {
-            f"{problem.name}_{key}": int(size) for key, size in sizes.items() if size is not None
-        }
+        known = {name: int(size) for name, size in sizes.items() if size is not None}
+        said += setup_rows(known, problem.name)
     drifts = tables["conserved"]
     plain = tables["drop"][tables["drop"]["method"].str.startswith("plain")]
     scales = {
@@ -276,18 +187,17 @@ def setup(
         "full_scale": tables["rises"]["log10_init_scale"].min(),
         "tiny": bar.log10_init_scale,
     }
-    return {
-        **said,
+    numbers = {
         **{name: f"1e{scale:g}" for name, scale in scales.items()},
         "finest": f"{drifts['rtol'].min():g}",
         "coarsest": f"{drifts['rtol'].max():g}",
         "decayed": float(drifts["decay"].max()),
-        "full_d_model": full.d_model,
-        "risen": full.threshold,
+        "risen": risen,
         "near": bar.near,
         "returned": bar.returned,
         "duration": float(tables["path_ends"]["after"].max()),
     }
+    return said + setup_rows(numbers)
 
 
 if __name__ == "__main__":

@@ -13,28 +13,24 @@ import torch
 from lib.files.files import InputError, clear
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Name, Positive, read_params
-from lib.files.tables import read_table, write_table
 from lib.gradual_rank.diagonal_heads import diagonal_network, same_entry
 from lib.gradual_rank.flow import (
-    CELL,
     LogCoordinates,
     LogScale,
     Solver,
     Tolerance,
-    event_table,
     log_flow,
     with_events,
     with_samples,
 )
 from lib.gradual_rank.scales import LOG10
+from lib.gradual_rank.tables.flows import FOLDER
+from lib.gradual_rank.tables.predictions import STAGES
 from lib.gradual_rank.tasks import Toy, read_problems, read_toy
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import StalledError
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-
-TWIN = CELL | {"head": int, "share": float, "predicted": float}
-STAGES = "seed stage time next_time coordinate sign"
 
 
 @dataclass(frozen=True)
@@ -96,8 +92,8 @@ def main(
     for name, problem in cases.items():
         here = [found[f"{name} {scale}"] for scale in sorted(problem.flow_scales)]
         every = list(itertools.chain(*here))
-        for table in ("times", "plateaus", "events", "grown", "twins"):
-            write_table(joined(every, table), flows / f"{name}_{table}.parquet")
+        for table, schema in FOLDER.items():
+            schema.write(joined(every, table), flows / f"{name}_{table}.parquet")
 
 
 def follow(
@@ -117,7 +113,7 @@ def follow(
     u = toy.u[index].numpy()
     v = toy.v[index].numpy()
     loss = diagonal_network(**toy.network(index))
-    table = read_table(stages, STAGES.split())
+    table = STAGES.read(stages)
     predicted = table[table["seed"] == seed].sort_values("stage")
     (log10_init_scale,) = problem.flow_scales
     log_scale = log10_init_scale * LOG10
@@ -166,11 +162,9 @@ def follow(
                 )
     except StalledError as error:
         raise StalledError(f"{where}: {error}") from error
-    tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
-    tables |= {kind: event_table(found[kind]) for kind in ("events", "grown")}
     shares = twins(toy, start, predicted, found["plateaus"])
-    rows = [{**cell, **shared} for shared in shares]
-    return tables | {"twins": pd.DataFrame(rows, columns=list(TWIN)).astype(TWIN)}
+    found["twins"] = [{**cell, **shared} for shared in shares]
+    return {name: FOLDER[name].frame(rows) for name, rows in found.items()}
 
 
 def twins(

@@ -11,7 +11,6 @@ import torch
 
 from lib.files.params import Count, Interval, Positive, Seeds, read_params
 from lib.files.runs import clear_runs, write_run
-from lib.files.tables import write_table
 from lib.gradual_rank.full_heads import (
     FullHead,
     first_rise,
@@ -24,6 +23,7 @@ from lib.gradual_rank.growth import first_time
 from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.step_counts import evenly, steps_to
+from lib.gradual_rank.tables.full import RISES
 from lib.gradual_rank.tasks import tokens_of
 from lib.training.devices import use_threads
 from lib.work.cells import Course, Saved, joined, spread_cells
@@ -65,7 +65,7 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
             for weights, rows in trainings[scale].states:
                 writer.add(weights, rows)
     tables = [trainings[scale].tables for scale in params.log10_init_scales]
-    write_table(joined(tables, "rises"), rises)
+    RISES.write(joined(tables, "rises"), rises)
 
 
 def n_steps(params: FullWeights, log10_init_scale: float) -> int:

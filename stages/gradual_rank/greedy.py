@@ -19,26 +19,22 @@ import torch
 
 from lib.files.inputs import read_as
 from lib.files.params import Count, Interval, Name, Positive, read_params
-from lib.files.tables import write_table
 from lib.gradual_rank.diagonal_heads import DiagonalHead, adapted_head, diagonal_network
 from lib.gradual_rank.flow import (
-    CELL,
     LogCoordinates,
     LogScale,
     Solver,
     Tolerance,
-    event_table,
     log_flow,
     with_events,
 )
 from lib.gradual_rank.greedy import greedy, stage_row
 from lib.gradual_rank.scales import LOG10
+from lib.gradual_rank.tables.predictions import EVENTS, FORECAST, LIMIT, STAGES
 from lib.gradual_rank.tasks import Toy, gaussian_pair, read_head, read_problems, read_toy
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-
-ADAPTER: dict[str, type] = {"source": str, "end": float}
 
 
 @dataclass(frozen=True)
@@ -110,9 +106,9 @@ def main(
     adapted = found.pop("forecast")
     limits = found.pop("limit")
     for name, parts in found.items():
-        for table in ("stages", "events"):
-            write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")
-    forecasts = event_table([], **ADAPTER)
+        STAGES.write(joined(parts, "stages"), predictions / f"{name}_stages.parquet")
+        EVENTS.write(joined(parts, "events"), predictions / f"{name}_events.parquet")
+    forecasts = FORECAST.frame([])
     if adapted:
         forecasts = joined(adapted, "forecast")
         ends = {
@@ -120,7 +116,7 @@ def main(
             for scale in adapter.log10_init_scales
         }
         forecasts = pd.concat([forecasts, at_scales(joined(limits, "limit"), ends)])
-    write_table(forecasts.reset_index(drop=True), predictions / "forecast.parquet")
+    FORECAST.write(forecasts.reset_index(drop=True), predictions / "forecast.parquet")
 
 
 def foretell(
@@ -150,7 +146,7 @@ def foretell(
         start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
         end = solver.end(stages[-1]["time"], log_scale)
         events += [{**cell, **vars(event)} for event in solver.predicted(loss, start, end)]
-    return {"stages": pd.DataFrame(stages), "events": event_table(events)}
+    return {"stages": STAGES.frame(stages), "events": EVENTS.frame(events)}
 
 
 def fine_tune(
@@ -180,7 +176,7 @@ def fine_tune(
         for source, found in events.items()
         for event in found
     ]
-    return {"forecast": event_table(rows, **ADAPTER)}
+    return {"forecast": FORECAST.frame(rows)}
 
 
 def adapter_of(toy: Toy, index: int, n_changed: int) -> DiagonalHead:
@@ -212,7 +208,7 @@ def in_the_limit(
         rows += [{**cell, "coordinate": i, "sign": 0, "rises": False} for i in stage.dropped]
         if float(loss.value(torch.from_numpy(stage.p))) < stop_loss * initial:
             break
-    return {"limit": pd.DataFrame(rows, columns=["seed", "time", "coordinate", "sign", "rises"])}
+    return {"limit": LIMIT.frame(rows)}
 
 
 def at_scales(limit: pd.DataFrame, ends: Mapping[float, float]) -> pd.DataFrame:
@@ -225,8 +221,7 @@ def at_scales(limit: pd.DataFrame, ends: Mapping[float, float]) -> pd.DataFrame:
         here = limit.assign(log10_init_scale=scale, source="limit", end=end)
         here["time"] = here["time"] * -scale * LOG10 + 0.0  # and no -0 at scale 1
         tables.append(here[here["time"] <= end])
-    types = {**CELL, **ADAPTER, "time": float, "coordinate": int, "sign": int, "rises": bool}
-    return pd.concat(tables)[list(types)].astype(types)
+    return FORECAST.frame(pd.concat(tables))
 
 
 if __name__ == "__main__":

@@ -2,32 +2,35 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from lib.files.params import read_params
-from lib.files.tables import read_tables
-from lib.gradual_rank.activation_times import order_agreement, relative_errors
-from lib.gradual_rank.measures import CELL, Table, by_cell, by_scale, write_metrics
-from lib.gradual_rank.scales import LOG10
+from lib.gradual_rank.measures import CELL
+from lib.gradual_rank.tables.decay import FOLDER as FOLLOWED
+from lib.gradual_rank.tables.drawn import DECAY
+from lib.gradual_rank.weight_decay import (
+    beside_undecayed,
+    joins,
+    never,
+    rank_measures,
+    rest_measures,
+    rise_measures,
+    time_measures,
+)
+from lib.pages.measures import rows_of, setup_rows, write_measures
 from lib.work.command import OutFolder, run
+from lib.work.schemas import read_tables_of, write_tables_of
 
-HEADLINES = ("decay_rise_error", "decay_time_constant")
-# The columns by which each table is known.
-FOLLOWED = {
-    "stages": "seed share stage time p",
-    "rises": "seed share log10_init_scale coordinate sign measured predicted height",
-    "heads": "seed share log10_init_scale first_rise expected rank",
-    "courses": "seed share log10_init_scale rescaled_time p",
-    "full": "seed share log10_init_scale to_rest first_rise expected rank_KQ rank_VO",
+HEADLINES = {
+    "decay_rise_error": ("rise_error", "diagonal"),
+    "decay_time_constant": ("time_constant", ""),
 }
-OFF_REST = ["on_KQ", "off_KQ", "on_VO", "off_VO"]
 
 
 def main(significant: str, decayed: Path, metrics: OutFolder) -> None:
-    """Write `tables`, `measures.json`, `summary.json` and `headlines.json`."""
+    """Write `tables`, `measures.csv` and `headlines.json` in metrics."""
     least = read_params(significant, float)
-    stages, rises, heads, courses, full = read_tables(decayed, FOLLOWED).values()
+    stages, rises, heads, courses, full = read_tables_of(FOLLOWED, decayed).values()
     heads = beside_undecayed(heads, CELL, "expected", "undecayed")
     rising = beside_undecayed(full[~full["to_rest"]], CELL, "expected", "undecayed")
     resting = full[full["to_rest"]]
@@ -39,107 +42,23 @@ def main(significant: str, decayed: Path, metrics: OutFolder) -> None:
     of_one = courses["share"].eq(shown) & courses["seed"].eq(seed)
     tables = {
         "heads": heads,
-        "full_rises": rising.drop(columns=[*OFF_REST, "to_rest"]),
-        "full_rests": resting.drop(columns=["first_rise", "expected", "to_rest"]),
+        "full_rises": rising,
+        "full_rests": resting,
         "joins": joined[joined["share"].between(0, 1, "neither")],
         "course": courses[of_one & courses["log10_init_scale"].eq(scale)],
         "plateaus": stages,
     }
-    measured = {
-        **rise_measures(heads, "decay_rise"),
-        **rise_measures(rising, "decay_full_rise"),
-        **rest_measures(heads, resting),
-        **time_measures(joined),
-        **rank_measures(heads, resting, shares[-1]),
-        "decay_risen_above": never(pd.concat([heads, rising])),
-    }
-    setup = {"n_seeds": heads["seed"].nunique(), "most": shares[-1], "shown": shown}
-    write_metrics(tables, measured, metrics, setup, HEADLINES)
-
-
-def beside_undecayed(rows: Table, key: list[str], column: str, name: str) -> Table:
-    """Rows with what a column is without decay, under a name, in the row of the same key."""
-    base = rows[rows["share"] == 0].set_index(key)[column].rename(name)
-    return rows.join(base, on=key)
-
-
-def joins(rises: Table, significant: float) -> Table:
-    """What Algorithm 1 with decay makes join and significant, with its time `without` decay.
-
-    Infinite where nothing joins so without it.
-    """
-    both = beside_undecayed(rises, [*CELL, "coordinate", "sign"], "predicted", "without")
-    return both[np.isfinite(both["predicted"]) & (both["height"] > significant)]
-
-
-def named(rows: Table) -> Table:
-    """Rows with decay that rises, named by their seed and share."""
-    rows = rows[rows["share"].between(0, 1, "neither")]
-    cases = [f"seed {a}, share {b:g}" for a, b in zip(rows["seed"], rows["share"], strict=True)]
-    return rows.assign(seed=cases)
-
-
-def rise_measures(rows: Table, name: str) -> dict[str, dict[str, pd.Series]]:
-    """The relative error of the first rise's time, by the formula and by that without decay."""
-    rows = named(rows)
-    time = rows["first_rise"].to_numpy()
-    errors = {
-        f"{name}_{kind}": relative_errors(time, rows[column].to_numpy(), time)
-        for kind, column in (("error", "expected"), ("undecayed", "undecayed"))
-    }
-    table = rows.assign(**errors)
-    return {column: by_scale(table, column) for column in errors}
-
-
-def rest_measures(heads: Table, resting: Table) -> dict[str, pd.Series | dict[str, pd.Series]]:
-    """How far from rest what was followed to its end is, as a share of λ."""
-    own = named(heads)
-    matrices = named(resting).set_index("seed")
-    return {
-        "decay_rest_error": by_scale(own, "rest_error"),
-        "decay_ridge_error": by_scale(own, "ridge_error"),
-        "decay_product_error": by_scale(own, "product_error"),
-        "decay_full_rest_error": matrices[OFF_REST].max(axis=1),
-    }
-
-
-def time_measures(joined: Table) -> dict[str, dict[str, pd.Series]]:
-    """Median errors of activation times, times log(1 / init_scale), and agreements of orders, of
-    Algorithm 1 with decay and without.
-    """
-
-    def errors(part: Table) -> list[float]:
-        measured = part["measured"].to_numpy()
-        log_scale = -float(part["log10_init_scale"].iloc[0]) * LOG10
-        found = []
-        for theory in (part["predicted"].to_numpy(), part["without"].to_numpy()):
-            error = relative_errors(measured, theory, measured)
-            found += [float(np.median(error)) * log_scale, order_agreement(measured, theory)]
-        return found
-
-    names = ("time_constant", "order", "time_constant_without", "order_without")
-    table = by_cell(named(joined), names, errors)
-    return {f"decay_{name}": by_scale(table, name) for name in names}
-
-
-def rank_measures(heads: Table, resting: Table, most: float) -> dict[str, pd.Series]:
-    """The rank at rest with the most decay that lets anything rise, over that without."""
-    smallest = heads[heads["log10_init_scale"] == heads["log10_init_scale"].min()]
-    found = {}
-    for name, rows, column in (
-        ("decay_rank_kept", smallest, "rank"),
-        ("decay_rank_kept_KQ", resting, "rank_KQ"),
-        ("decay_rank_kept_VO", resting, "rank_VO"),
-    ):
-        ranks = rows.pivot(index="seed", columns="share", values=column)
-        found[name] = ranks[most] / ranks[0]
-    return found
-
-
-def never(rows: Table) -> pd.Series:
-    """How many heads of each seed rise where λ is beyond the bound."""
-    beyond = rows[rows["share"] >= 1]
-    return (beyond["first_rise"] < np.inf).groupby(beyond["seed"]).sum()
+    measured = [
+        *setup_rows({"n_seeds": heads["seed"].nunique(), "most": shares[-1]}),
+        *rows_of(rise_measures(heads), "diagonal"),
+        *rows_of(rise_measures(rising), "full"),
+        *rest_measures(heads, resting),
+        *rows_of(time_measures(joined)),
+        *rank_measures(heads, resting, shares[-1]),
+        *rows_of({"risen_above": never(pd.concat([heads, rising]))}),
+    ]
+    write_tables_of(DECAY, tables, metrics / "tables", small=True)
+    write_measures(measured, metrics, HEADLINES)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from lib.files.params import (
     read_params,
 )
 from lib.files.runs import clear_runs, write_run
-from lib.files.tables import write_table
 from lib.gradual_rank.full_heads import (
     SharedTokensHead,
     gaussian_factors,
@@ -41,12 +40,14 @@ from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
 from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.step_counts import evenly, steps_to
+from lib.gradual_rank.tables.optimizers import FOLDER
 from lib.gradual_rank.tasks import Samples, tokens_of
 from lib.matrices.ranks import effective_rank, stable_rank
 from lib.training.devices import generator, use_threads
 from lib.training.stacked import groups
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_of
 
 # log10 of the init scale and rank of the teacher of trainings side by side
 Trainings = tuple[tuple[float, int], ...]
@@ -121,15 +122,20 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
     for (case, trainings), course in zip(many, found["many"], strict=True):
         save(runs, params, case, trainings, course.states)
     places = [case.name for case in cases].index
-    for name in ("runs", "courses"):
-        table = joined([course.tables for course in found["many"]], name)
-        order = np.lexsort(
-            [table["optimizer"].map(places), -table["teacher_rank"], table["log10_init_scale"]]
-        )
-        write_table(table.iloc[order].reset_index(drop=True), trained / f"{name}.parquet")
-    for name in ("few", "paths"):
-        write_table(joined(found["few"], name), trained / f"{name}.parquet")
-    write_table(joined(found["uneven"], "conserved"), trained / "conserved.parquet")
+
+    def in_order(table: pd.DataFrame) -> pd.DataFrame:
+        by = [table["optimizer"].map(places), -table["teacher_rank"], table["log10_init_scale"]]
+        return table.iloc[np.lexsort(by)].reset_index(drop=True)
+
+    of_many = [course.tables for course in found["many"]]
+    many_and_others = {
+        "runs": in_order(joined(of_many, "runs")),
+        "courses": in_order(joined(of_many, "courses")),
+        "few": joined(found["few"], "few"),
+        "paths": joined(found["few"], "paths"),
+        "conserved": joined(found["uneven"], "conserved"),
+    }
+    write_tables_of(FOLDER, many_and_others, trained)
 
 
 def alike_trainings(

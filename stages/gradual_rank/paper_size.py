@@ -4,13 +4,11 @@ Batches are those of epochs, each of which has every sample once. Where all samp
 this is gradient descent, else the stochastic one of the paper.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -27,11 +25,14 @@ from lib.files.params import (
     read_cases,
     read_params,
 )
-from lib.files.tables import read_table
-from lib.gradual_rank.activation_times import (
-    activations,
-    order_agreement,
-    relative_errors,
+from lib.gradual_rank.batches import (
+    TURNS,
+    FullHeadOnBatches,
+    batch_measures,
+    beside_flow,
+    epochs,
+    rise_measures,
+    rise_times,
 )
 from lib.gradual_rank.descent import descend, while_finite, with_crossings
 from lib.gradual_rank.diagonal_heads import DiagonalHead
@@ -43,20 +44,22 @@ from lib.gradual_rank.full_heads import (
     named,
     targets,
 )
-from lib.gradual_rank.growth import first_time
-from lib.gradual_rank.measures import Table, write_metrics
+from lib.gradual_rank.measures import Table
 from lib.gradual_rank.scales import LOG10
+from lib.gradual_rank.tables.paper_size import FOLDER
+from lib.gradual_rank.tables.predictions import EVENTS, STAGES
 from lib.gradual_rank.tasks import Samples, read_head
+from lib.pages.measures import Row, setup_rows, write_measures
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_of
 
-Measures = dict[str, pd.Series]
-EVENTS = "seed log10_init_scale time coordinate sign rises"
-STAGES = "seed stage time coordinate sign p"
-TURNS = 10  # directions of W_VO whose rises are told apart
-HEADLINES = ("full_rises_VO", "diagonal_batches_flow_error")
+HEADLINES = {
+    "full_rises_VO": ("rises_VO", "full"),
+    "diagonal_batches_flow_error": ("flow_error", "diagonal_batches"),
+}
 
 
 @dataclass(frozen=True)
@@ -84,20 +87,6 @@ class Descent(Seeds):
         return {**told, "step": step, "time": time, "rescaled_time": rescaled}
 
 
-class FullHeadOnBatches(FullHead):
-    """Heads that are asked for their loss on the next batch of their samples every time."""
-
-    def __init__(self, X: Tensor, Y: Tensor, batches: Iterator[Tensor]):
-        super().__init__(X, Y)
-        self._batches = batches
-
-    def loss_and_gradients(self, W_KQ: Tensor, W_VO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss and the gradients on the next batch."""
-        chosen = next(self._batches)
-        head = FullHead(self.X[..., chosen, :, :], self.Y[..., chosen, :, :])
-        return head.loss_and_gradients(W_KQ, W_VO)
-
-
 def main(
     risen: str,
     threshold: str,
@@ -108,13 +97,13 @@ def main(
     flows: Path,
     metrics: OutFolder,
 ) -> None:
-    """Write `tables`, `measures.json`, `summary.json` and `headlines.json`."""
+    """Write `tables`, `measures.csv` and `headlines.json` in metrics."""
     use_threads(1)
     levels = {"full": read_params(risen, float), "diagonal": read_params(threshold, float)}
     cases = read_cases(descents, Descent)
     read_as("a toy task", read_head, task)
-    theory = read_table(stages, STAGES.split())
-    flow = read_table(flows, EVENTS.split())
+    theory = STAGES.read(stages)
+    flow = EVENTS.read(flows)
     check(descents, cases, flow)
     of = {"full": train, "diagonal": follow}
     jobs: list[Job] = [
@@ -133,8 +122,13 @@ def main(
     tables["losses"] = joined(found, "losses")
     events = joined(diagonal, "events")
     tables["batches"] = beside_flow(events, theory, flow, read_params(significant, float))
-    measured = rise_measures(tables["directions"]) | batch_measures(tables["batches"])
-    write_metrics(tables, measured, metrics, setup(cases, task), HEADLINES)
+    measured = [
+        *setup(cases, task),
+        *rise_measures(tables["directions"]),
+        *batch_measures(tables["batches"]),
+    ]
+    write_tables_of(FOLDER, tables, metrics / "tables", small=True)
+    write_measures(measured, metrics, HEADLINES)
 
 
 def check(file: Path, cases: tuple[Descent, ...], flow: Table) -> None:
@@ -148,12 +142,6 @@ def check(file: Path, cases: tuple[Descent, ...], flow: Table) -> None:
             raise InputError(
                 f"{file}: log10_init_scale: wanted one of the flows' {scales}, got {got}"
             )
-
-
-def epochs(n_samples: int, size: int, source: torch.Generator) -> Iterator[Tensor]:
-    """The samples of one batch after another; every epoch has each once, in a new order."""
-    while True:
-        yield from torch.randperm(n_samples, generator=source).split(size)
 
 
 def train(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
@@ -199,13 +187,6 @@ def train(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
     }
 
 
-def rise_times(spectra: Table, threshold: float) -> list[float]:
-    """When each singular value first comes to the threshold; infinite where never."""
-    times = spectra["time"].to_numpy()
-    courses = np.stack(list(spectra["singular_values"]))
-    return [first_time(times, course, threshold) for course in courses.T]
-
-
 def follow(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
     """Descent of u and v of the diagonal head: when products cross the threshold, and the loss."""
     toy = read_head(task)
@@ -237,81 +218,14 @@ def follow(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
     return {"events": pd.DataFrame(events), "losses": pd.DataFrame(losses)}
 
 
-def beside_flow(events: Table, stages: Table, flow: Table, significant: float) -> Table:
-    """Every activation on batches (`measured`), in the `flow` and by Algorithm 1 (`predicted`)."""
-    own = stages[stages["seed"].isin(events["seed"])]
-    tables = []
-    for _, crossed in events.groupby(["name", "batches"]):
-        table = activations(own, crossed, flow, significant).rename(columns={"finite": "flow"})
-        same = {column: crossed[column].iloc[0] for column in ("name", "batches")}
-        tables.append(table.assign(**same))
-    return pd.concat(tables, ignore_index=True)
-
-
-def batch_measures(activated: Table) -> Measures:
-    """For every descent on batches, by the seed of the batches: median errors of its activation
-    times against the flow and against Algorithm 1, and its order against the flow's.
-    """
-
-    def errors(own: Table) -> pd.Series:
-        measured, flow, limit = (own[c].to_numpy() for c in ("measured", "flow", "predicted"))
-        return pd.Series(
-            {
-                "flow_error": np.median(relative_errors(measured, flow, flow)),
-                "limit_error": np.median(relative_errors(measured, limit, limit)),
-                "order": order_agreement(measured, flow),
-            }
-        )
-
-    return by_name(activated, errors)
-
-
-@np.errstate(all="ignore")  # where nothing rises there are no numbers
-def rise_measures(rises: Table) -> Measures:
-    """For every descent of full matrices, by seed of the batches: how many directions rise, how
-    far apart the first of W_VO do, the first beside theory, and all beside the first descent.
-    """
-    reference = rises[rises["name"] == rises["name"].iloc[0]]
-    reference = reference.groupby(["matrix", "direction"])["rise"].first()
-
-    def of_one(own: Table) -> pd.Series:
-        times = own.set_index(["matrix", "direction"])["rise"]
-        values = times["W_VO"].to_numpy()
-        risen = np.sort(values[np.isfinite(values)])[:TURNS]
-        least = np.diff(risen).min(initial=np.inf)
-        first = own.iloc[:1]
-        beside = (times / reference - 1).abs()
-        return pd.Series(
-            {
-                "rises_KQ": np.isfinite(times["W_KQ"]).sum(),
-                "rises_VO": np.isfinite(values).sum(),
-                "least_gap": least / values[0],
-                "first_rise_stepped": float(abs(first["stepped"].iloc[0] / values[0] - 1)),
-                "first_rise_limit": float(abs(first["limit"].iloc[0] / values[0] - 1)),
-                "descent_error": beside[np.isfinite(reference)].fillna(1.0).median(),
-            }
-        )
-
-    return by_name(rises, of_one)
-
-
-def by_name(table: Table, of: Callable[[Table], pd.Series]) -> Measures:
-    """What `of` makes of every descent, as NAME_MEASURE, by the seed of the batches."""
-    found = {}
-    for name, rows in table.groupby("name", sort=False):
-        by_seed = pd.DataFrame({seed: of(own) for seed, own in rows.groupby("batches")}).T
-        found |= {f"{name}_{key}": by_seed[key] for key in by_seed}
-    return found
-
-
-def setup(cases: tuple[Descent, ...], task: Path) -> dict[str, float | str]:
+def setup(cases: tuple[Descent, ...], task: Path) -> list[Row]:
     """What statements of claims name."""
     _, n_samples, _, d_model = read_head(task).X.shape
-    said: dict[str, float | str] = {"d_model": d_model, "n_samples": n_samples, "turns": TURNS}
+    said = setup_rows({"d_model": d_model, "n_samples": n_samples, "turns": TURNS})
     for case in cases:
-        said[f"{case.name}_scale"] = f"1e{case.log10_init_scale:g}"
-        said[f"{case.name}_batch_size"] = case.batch_size
-        said[f"{case.name}_n_steps"] = case.n_steps
+        scale = f"1e{case.log10_init_scale:g}"
+        own = {"scale": scale, "batch_size": case.batch_size, "n_steps": case.n_steps}
+        said += setup_rows(own, case.name)
     return said
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.files.params import read_params
-from lib.files.tables import read_tables
 from lib.gradual_rank.figures.decay import weight_decay
 from lib.gradual_rank.figures.diagram import attention_head
 from lib.gradual_rank.figures.disturbances import (
@@ -35,58 +34,15 @@ from lib.gradual_rank.figures.staircase import (
     loss_frames,
     losses_by_scale,
 )
+from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
+from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import write_figures
+from lib.work.schemas import read_tables_of
 
 WHOLE = "whole"  # the problem at whose size is descended
 Tables = dict[str, pd.DataFrame]
-# The columns by which each table is known.
-TABLES = {
-    "charges": "problem seed log10_init_scale rescaled_time charge",
-    "departed": "problem seed stage coordinate",
-    "descents": "form share_of_limit log10_init_scale seed",
-    "drop": "method log10_init_scale coordinate rescaled_time",
-    "errors": "problem seed log10_init_scale time_error_median order_agreement",
-    "forecast": "seed log10_init_scale time forecast measured",
-    "full_ratios": "seed first_stable_rank_VO second_over_first_VO",
-    "full_weights": "seed log10_init_scale matrix rescaled_time singular_values",
-    "kicks": "seed stage noise error",
-    "path_ends": "seed kind noise distance",
-    "paths": "point kind time after coordinates p p_undisturbed",
-    "problems": "name drawn studied n_heads n_layers frames",
-    "ranks": "seed log10_init_scale rescaled_time measured finite limit",
-    "returns": "seed kind noise ratio_products ratio_weights",
-    "rises": "seed log10_init_scale time limit finite stepped",
-    "stages": "problem seed stage time coordinate loss",
-    "trajectories": "problem seed log10_init_scale rescaled_time loss p",
-    "twins": "problem seed log10_init_scale head share predicted",
-}
-COMPARED = {
-    "courses": "optimizer log10_init_scale time W_VO",
-    "descent": "method log10_init_scale time p",
-    "diagonal": "optimizer log10_init_scale seed order",
-    "distances": "method log10_init_scale seed distance",
-    "few": "seed optimizer n_samples noise",
-    "flow": "method time p",
-    "noisy_paths": "seed optimizer step loss",
-    "optimizers": "optimizer teacher_rank log10_init_scale seed",
-    "slopes": "seed beta_2 slope_KQ slope_VO",
-}
-DECAYED = {
-    "course": "seed share log10_init_scale rescaled_time p",
-    "full_rests": "seed share rank_KQ rank_VO",
-    "full_rises": "share first_rise undecayed",
-    "heads": "seed share log10_init_scale first_rise undecayed rank",
-    "joins": "log10_init_scale predicted without measured",
-    "plateaus": "seed share stage time p",
-}
-AT_PAPER_SIZE = {
-    "batches": "name batches log10_init_scale predicted measured flow",
-    "losses": "name batches rescaled_time loss",
-    "directions": "name batches log10_init_scale matrix direction rise finite",
-    "spectra": "name batches log10_init_scale matrix step rescaled_time singular_values",
-}
 
 
 @dataclass(frozen=True)
@@ -119,10 +75,10 @@ def drawings(
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
     d_full = read_params(full_d_model, int)
-    t = read_tables(metrics, TABLES)
-    c = read_tables(optimizers, COMPARED)
-    w = read_tables(decayed, DECAYED)
-    s = read_tables(paper_size, AT_PAPER_SIZE)
+    t = read_tables_of(HEADS, metrics)
+    c = read_tables_of(OPTIMIZERS, optimizers)
+    w = read_tables_of(DECAY, decayed)
+    s = read_tables_of(AT_PAPER_SIZE, paper_size)
     diagonal = (w["course"], w["plateaus"], w["heads"])
     every = t["problems"]
     literal = every["frames"] == "standard"

@@ -11,7 +11,6 @@ import pandas as pd
 import torch
 
 from lib.files.params import Interval, Positive, Seeds, read_params
-from lib.files.tables import write_table
 from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
 from lib.gradual_rank.flow import LogCoordinates, log_flow, path_to_rest
 from lib.gradual_rank.growth import at_times, diagonal_shares, learned_in_order
@@ -30,12 +29,14 @@ from lib.gradual_rank.optimizers import (
     warmed_up,
 )
 from lib.gradual_rank.scales import LOG10
-from lib.gradual_rank.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
+from lib.gradual_rank.sign_flow import LONGEST, against_ray, first_ray, sign_flow
 from lib.gradual_rank.step_counts import steps_to
+from lib.gradual_rank.tables.signs import EVENTS, FOLDER, PATHS
 from lib.gradual_rank.tasks import Samples, Size, gaussian_pair, tokens_of
 from lib.training.devices import generator, use_threads
-from lib.work.cells import Job, Tables, joined, spread_cells
+from lib.work.cells import Job, Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_joined
 
 # Sign descent's first rate is the init scale over 20, and grows so that no sign is lost.
 FIRST = 20
@@ -160,8 +161,7 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
         *cells(to_rest, "gradient flow", scales, each),
     ]
     found = spread_cells({"": jobs}, label=section, unit="descent")[""]
-    for name in ("changes", "events", "paths", "slopes", "diagonal", "rises"):
-        write_table(joined(found, name), followed / f"{name}.parquet")
+    write_joined(FOLDER, found, followed)
 
 
 def first_rises(case: Case) -> Tables:
@@ -246,7 +246,7 @@ def flow(case: Case) -> Tables:
     rows = [(seed, *event) for piece in pieces for event in piece.events]
     times = np.array([piece.time for piece in pieces])
     p = np.stack([piece.p for piece in pieces])
-    events = pd.DataFrame(rows, columns=["seed", *Event._fields])
+    events = EVENTS.frame(rows)
     return {"events": events, "paths": looked_at(case, times, p[None], "flow")}
 
 
@@ -284,7 +284,7 @@ def looked_at(
         for seed, own in zip(case.params.seeds, at_times(looks, t, p), strict=True)
         for time, products in zip(looks, own, strict=True)
     ]
-    return pd.DataFrame(rows, columns=["method", "log10_init_scale", "seed", "time", "p"])
+    return PATHS.frame(rows)
 
 
 if __name__ == "__main__":

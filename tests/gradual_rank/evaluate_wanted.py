@@ -5,84 +5,77 @@ A measure has its scale behind an @; what is infinite or nothing is a dash.
 
 MEASURES = """
 conserved_drift | 5: 0.001 | 8: 0.125
-conserved_drift_decayed | 5: 0.125
+conserved_drift.decayed | 5: 0.125
 conserved_drift_falls | 5: 0.004 | 8: 0.25
-conserved_drift_falls_decayed | 5: 0.5
+conserved_drift_falls.decayed | 5: 0.5
 conserved_growth | 5: 4 | 8: 6
 drop_factors_time_error | factors gradient descent, float64: -
 drop_flow_time_error | flow in log coordinates: 0.025
 drop_reached_by_plain | plain gradient descent, float64: 1 | plain gradient descent, float32: 0
-full_final_stable_rank_KQ | 5: 1.5625 | 8: 1.11111 | 9: 1.0625
-full_final_stable_rank_VO | 5: 1.34028 | 8: 1.16 | 9: 1.5625
-full_first_KQ_over_first_VO | 5: 2 | 8: 6 | 9: -
-full_first_rise_finite | 5: 0.15 | 8: 0.1 | 9: -
-full_first_rise_limit | 5: 0.3 | 8: 0.5 | 9: -
-full_first_rise_stepped | 5: 0.1 | 8: 0.025 | 9: -
-full_first_stable_rank_VO | 5: 1.11111 | 8: 1.02041
-full_second_over_first_VO | 5: 3 | 8: - | 9: 1
+first_rise_finite.full | 5: 0.15 | 8: 0.1 | 9: -
+first_rise_limit.full | 5: 0.3 | 8: 0.5 | 9: -
+second_over_first_VO.full | 5: 3 | 8: - | 9: 1
 kick_error_independent | seed 8, stage 1: 0.5 | seed 8, stage 2: 0.05 | seed 5, stage 1: 0.125
-paper_charge_constant @ 1e-4 | 3: 0.575646
-paper_coordinates_that_leave | 3: 0 | 6: 0
-paper_last_loss | 3: 0.6 | 6: 0.9
-paper_limit_error @ 1e-4 | 3: 0.1
-paper_order_agreement @ 1e-4 | 3: 1
-paper_plateau_loss_error @ 1e-4 | 3: 0.1
-paper_plateau_product_error @ 1e-4 | 3: 0.1
-paper_relative_gap | 3: 0.0833333 | 6: 0.5
-paper_rise_ratio @ 1e-4 | 3: 1
-paper_wait_ratio @ 1e-4 | 3: 1
-paper_strictness_weights | 3: 0.09
-paper_supports @ 1e-4 | 3: 1
-paper_time_constant | 3: 0.921034
-rank_error_adapter @ 1e-2 | 5: 0.8 | 8: 0.8
-rank_error_adapter @ 1e-4 | 5: 0.2
-rank_error_adapter_limit @ 1e-2 | 5: 0 | 8: 0.8
-rank_error_adapter_limit @ 1e-4 | 5: 0
-rank_error_head @ 1e-2 | 5: 0.2 | 8: 0.4
-rank_error_head @ 1e-4 | 5: 0 | 8: 0.2
-rank_error_head_limit @ 1e-2 | 5: 0 | 8: 0.8
-rank_error_head_limit @ 1e-4 | 5: 0.2 | 8: 0.2
+charge_constant.paper @ 1e-4 | 3: 0.575646
+coordinates_that_leave.paper | 3: 0 | 6: 0
+last_loss.paper | 3: 0.6 | 6: 0.9
+limit_error.paper @ 1e-4 | 3: 0.1
+order_agreement.paper @ 1e-4 | 3: 1
+plateau_loss_error.paper @ 1e-4 | 3: 0.1
+plateau_product_error.paper @ 1e-4 | 3: 0.1
+relative_gap.paper | 3: 0.0833333 | 6: 0.5
+rise_ratio.paper @ 1e-4 | 3: 1
+wait_ratio.paper @ 1e-4 | 3: 1
+strictness_weights.paper | 3: 0.09
+supports.paper @ 1e-4 | 3: 1
+time_constant.paper | 3: 0.921034
+rank_error.adapter @ 1e-2 | 5: 0.8 | 8: 0.8
+rank_error.adapter @ 1e-4 | 5: 0.2
+rank_error_limit.adapter @ 1e-2 | 5: 0 | 8: 0.8
+rank_error_limit.adapter @ 1e-4 | 5: 0
+rank_error.head @ 1e-2 | 5: 0.2 | 8: 0.4
+rank_error.head @ 1e-4 | 5: 0 | 8: 0.2
+rank_error_limit.head @ 1e-2 | 5: 0 | 8: 0.8
+rank_error_limit.head @ 1e-4 | 5: 0.2 | 8: 0.2
 return_ratio_balanced | seed 8, point 1: 0.004
 return_ratio_everywhere | seed 8, point 1: 0.625
 return_ratio_independent | seed 8, point 0: 0.01 | seed 8, point 1: 0.005 | seed 5, point 0: 0.002
 return_share_independent | 5: 1 | 8: 0.5
 rise_share_independent | 5: 0 | 8: 0.5
-small_charge_constant @ 1e-4 | 5: 1.03616 | 8: 0
-small_charge_constant @ 1e-8 | 5: 1.15129 | 8: 3.45388
-small_rise_ratio @ 1e-2 | 8: 0.5
-small_rise_ratio @ 1e-4 | 5: 1.5 | 8: 0.8
-small_rise_ratio @ 1e-8 | 5: 1 | 8: 1
-small_wait_ratio @ 1e-2 | 8: 0
-small_wait_ratio @ 1e-4 | 5: 0.52381 | 8: 0.512195
-small_wait_ratio @ 1e-8 | 5: 1 | 8: 1
-small_departed_pull | 5: -0.125 | 8: 0.0625
-small_waiting_pull | 5: -0.0625 | 8: -0.03125
-small_coordinates_that_leave | 5: 1 | 8: 1
-small_final_product_error @ 1e-4 | 5: 0.05 | 8: 0.05
-small_final_product_error @ 1e-8 | 8: 0
-small_finite_time_error @ 1e-2 | 5: 0.05 | 8: 0.208187
-small_finite_time_error @ 1e-4 | 5: 0.15 | 8: 0.05
-small_halving | 1e-4: 2.75
-small_largest_share @ 1e-4 | 2: 1 | 8: 0.75
-small_largest_share @ 1e-8 | 8: 0.5
-small_last_loss | 5: 0.1 | 8: 0.25
-small_limit_error @ 1e-2 | 5: 0.133333 | 8: 0.9
-small_limit_error @ 1e-4 | 5: 0.1 | 8: 0.1
-small_limit_error @ 1e-8 | 5: 0.525 | 8: 0.025
-small_order_agreement @ 1e-2 | 5: 1 | 8: 0.333333
-small_order_agreement @ 1e-4 | 5: 1 | 8: 1
-small_order_agreement @ 1e-8 | 5: 1 | 8: 1
-small_plateau_loss_error @ 1e-4 | 5: 0.2 | 8: 0.1
-small_plateau_loss_error @ 1e-8 | 5: 0.05 | 8: 0.075
-small_plateau_product_error @ 1e-4 | 5: 0.1 | 8: 0.1
-small_plateau_product_error @ 1e-8 | 5: 0.2 | 8: 0.025
-small_relative_gap | 5: 0.0666667 | 8: 0.05
-small_share_error @ 1e-4 | 2: 0.25 | 8: 0.125
-small_share_error @ 1e-8 | 8: 0.0625
-small_strictness_weights | 5: 0.05 | 8: 0.02
-small_supports @ 1e-4 | 5: 1 | 8: 0.666667
-small_supports @ 1e-8 | 5: 0 | 8: 1
-small_time_constant | 5: 5.29595 | 8: 0.690776
+charge_constant.small @ 1e-4 | 5: 1.03616 | 8: 0
+charge_constant.small @ 1e-8 | 5: 1.15129 | 8: 3.45388
+rise_ratio.small @ 1e-2 | 8: 0.5
+rise_ratio.small @ 1e-4 | 5: 1.5 | 8: 0.8
+rise_ratio.small @ 1e-8 | 5: 1 | 8: 1
+wait_ratio.small @ 1e-2 | 8: 0
+wait_ratio.small @ 1e-4 | 5: 0.52381 | 8: 0.512195
+wait_ratio.small @ 1e-8 | 5: 1 | 8: 1
+departed_pull.small | 5: -0.125 | 8: 0.0625
+waiting_pull.small | 5: -0.0625 | 8: -0.03125
+coordinates_that_leave.small | 5: 1 | 8: 1
+finite_time_error.small @ 1e-2 | 5: 0.05 | 8: 0.208187
+finite_time_error.small @ 1e-4 | 5: 0.15 | 8: 0.05
+halving.small | 1e-4: 2.75
+largest_share.small @ 1e-4 | 2: 1 | 8: 0.75
+largest_share.small @ 1e-8 | 8: 0.5
+last_loss.small | 5: 0.1 | 8: 0.25
+limit_error.small @ 1e-2 | 5: 0.133333 | 8: 0.9
+limit_error.small @ 1e-4 | 5: 0.1 | 8: 0.1
+limit_error.small @ 1e-8 | 5: 0.525 | 8: 0.025
+order_agreement.small @ 1e-2 | 5: 1 | 8: 0.333333
+order_agreement.small @ 1e-4 | 5: 1 | 8: 1
+order_agreement.small @ 1e-8 | 5: 1 | 8: 1
+plateau_loss_error.small @ 1e-4 | 5: 0.2 | 8: 0.1
+plateau_loss_error.small @ 1e-8 | 5: 0.05 | 8: 0.075
+plateau_product_error.small @ 1e-4 | 5: 0.1 | 8: 0.1
+plateau_product_error.small @ 1e-8 | 5: 0.2 | 8: 0.025
+relative_gap.small | 5: 0.0666667 | 8: 0.05
+share_error.small @ 1e-4 | 2: 0.25 | 8: 0.125
+share_error.small @ 1e-8 | 8: 0.0625
+strictness_weights.small | 5: 0.05 | 8: 0.02
+supports.small @ 1e-4 | 5: 1 | 8: 0.666667
+supports.small @ 1e-8 | 5: 0 | 8: 1
+time_constant.small | 5: 5.29595 | 8: 0.690776
 weights_return_ratio_independent | seed 8, point 0: 0.5 | seed 8, point 1: 0.25 \
 | seed 5, point 0: 0.75
 """
@@ -231,19 +224,17 @@ coarsest: 0.001
 decayed: 0.5
 duration: 20.0
 finest: 1e-06
-full_d_model: 11
 full_scale: 1e-16
 near: 0.05
-paper_d_model: 2
-paper_n_seeds: 3
-paper_n_stages: 1
+d_model.paper: 2
+n_seeds.paper: 3
+n_stages.paper: 1
 plain_scale: 1e-32
 returned: 0.01
 risen: 0.5
-small_d_model: 3
-small_n_heads: 5
-small_n_layers: 2
-small_n_seeds: 4
-small_n_stages: 3
+d_model.small: 3
+n_heads.small: 5
+n_seeds.small: 4
+n_stages.small: 3
 tiny: 1e-4
 """

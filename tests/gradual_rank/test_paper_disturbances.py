@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from published.paper_disturbances import run as published
 from stages.gradual_rank import assumptions
+from tests.gradual_rank.whole_tables import whole_of
 
 PARAMS = {
     "n_seeds": 4,
@@ -45,7 +46,8 @@ def folder(tmp_path, monkeypatch):
     toy = {"seeds": torch.tensor([0]), "X": X, "Y": Y, "teacher": u * v, "u": u, "v": v}
     save_file(toy, tmp_path / "task.safetensors")
     stages = pd.DataFrame(STAGES, columns=["seed", "stage", "time", "coordinate", "sign"])
-    stages.assign(p=[np.zeros(4)] * 3).to_parquet(tmp_path / "stages.parquet")
+    stages = whole_of("predictions/stages", stages.assign(p=[np.zeros(4)] * 3))
+    stages.to_parquet(tmp_path / "stages.parquet")
     bars = {"returned": 0.5, "near": 0.05}
     params = {"gradual_rank": {"assumptions": PARAMS, "bars": bars | {"log10_init_scale": -4}}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))

@@ -53,7 +53,7 @@ def changed(place, changes):
         ("claim", {"bar": "every in about 3"}, "line 13: .*wanted an interval such as"),
         ("claim", {"bar": "all in [0, 1]"}, "line 13: .*bar: wanted every, mean or median"),
         ("claim", {"bar": "every in [2, 1]"}, r"wanted an interval such as .*, got '\[2, 1\]'"),
-        ("claim", {"measure": "a@x"}, "wanted MEASURE, MEASURE@SCALE.* got 'a@x'"),
+        ("claim", {"measure": "a@x"}, "wanted MEASURE, MEASURE.CASE.* got 'a@x'"),
         ("claim", {"measure": "elsewhere/a"}, r"elsewhere/a: wanted a run of \['near'\]"),
         ("claim", {"cases": {"a": "rank"}}, "wanted a measure, or cases .*, got both or none"),
         ("claim", {"null_is": "chance"}, "wanted null_is, in words, and null_measure"),

@@ -13,9 +13,13 @@ from tests.pipeline.project import ROOT, different_stages, params_of, set_params
 
 STAGES = {stage.module: stage for stage in different_stages()}
 COMMANDS = {module: stage.cmd.split(" && ")[0].split()[3:] for module, stage in STAGES.items()}
-TABLES = [(module, word) for module in COMMANDS for word in COMMANDS[module] if word[-4:] == ".tsv"]
+SAID = {  # what a command says of sections and paths, with the name of the option or without
+    module: [word.partition("=")[2] if word.startswith("--") else word for word in words]
+    for module, words in COMMANDS.items()
+}
+TABLES = [(module, word) for module in SAID for word in SAID[module] if word[-4:] == ".tsv"]
 READERS = {
-    section: [module for module in COMMANDS if section in COMMANDS[module]]
+    section: [module for module in SAID if section in SAID[module]]
     for stage in STAGES.values()
     for section in stage.params
 }

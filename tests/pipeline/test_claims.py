@@ -5,6 +5,7 @@ import re
 
 from lib.files.inputs import read_json
 from lib.pages.claims import claims_of, read_families
+from lib.pages.measures import read_measures
 from tests.pipeline.project import ROOT, claim_files
 
 FAMILIES = read_families(claim_files())
@@ -44,6 +45,17 @@ def test_no_reason_has_a_number_that_was_typed():
     """What a run gave stands in braces; sizes and bars of a sentence may be its own."""
     reasons = {name: re.sub("{[^}]*}", "", claim.why) for name, claim in CLAIMS.items()}
     assert {name: why for name, why in reasons.items() if NUMBER.search(why)} == {}
+
+
+def test_every_measure_of_a_table_is_read():
+    """By a claim, a sentence or a headline; of a measure that is read all cases are written."""
+    texts = [file.read_text(encoding="utf-8") for file in claim_files()]
+    read = {name for text in texts for name in re.findall(r"\w+", text)}
+    for file in (ROOT / "metrics").rglob("measures.csv"):
+        headlines = json.loads(file.with_name("headlines.json").read_text())
+        known = read | {name for key in headlines for name in (key, key.partition("_")[2])}
+        measures = {name.partition(".")[0] for name in read_measures(file)} - {"setup"}
+        assert measures - known == set(), file
 
 
 def test_a_null_is_compared_in_pairs():

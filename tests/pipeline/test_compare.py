@@ -12,6 +12,8 @@ import yaml
 
 from lib.files.files import InputError
 from lib.files.tables import write_json, write_table
+from lib.pages.measures import rows_of as measured
+from lib.pages.measures import setup_rows, write_measures
 from tests.pipeline.project import ROOT, append, commit, git
 from tools.compare import (
     differs,
@@ -71,6 +73,20 @@ def project(tmp_path_factory) -> Path:
         (folder / "params.yaml").write_text(f"a:\n  steps: {steps}\n  seeds:\n    - 0\n")
         commit(folder, f"{steps} steps")
     return folder
+
+
+def test_the_measures_of_a_table_are_compared_by_measure_and_case(tmp_path, capsys):
+    git("init", "--quiet", at=tmp_path)
+    for value in (1.0, 4.0):
+        rows = measured({"error": pd.Series([value, value + 1.0])}, "small")
+        write_measures([*setup_rows({"d_model": 8}), *rows], tmp_path / "metrics/a", {})
+        write_json({}, tmp_path / "metrics/claims.json")
+        (tmp_path / "params.yaml").write_text("a: 1\n")
+        commit(tmp_path, f"from {value}")
+    _, page = compared(tmp_path, tmp_path, capsys)
+    assert rows_of(page)["metrics"] == [
+        ("metrics/a: error.small", "1.5 ± 0.71", "4.5 ± 0.71", "changed")
+    ]
 
 
 def compared(

@@ -85,7 +85,8 @@ def drawings(
         given = [f"{family}.plot", f"published/{kept.name}/tables"][-len(kinds) :]
     else:
         [command] = [s.cmd for s in stages() if any(out.path == folder for out in s.outs)]
-        given = shlex.split(command)[3:-1]
+        words = shlex.split(command)[3:-1]
+        given = [word.partition("=")[2] if word.startswith("--") else word for word in words]
     return draw, [
         ROOT / value if kind is Path else value for kind, value in zip(kinds, given, strict=True)
     ]

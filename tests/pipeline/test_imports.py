@@ -39,7 +39,8 @@ def may_import(file: str, other: str) -> bool:
     draws = here.stem in DRAWS if here.parts[0] == "stages" else _is_figure(here)
     if draws:
         shared = ("pages", "files", "work") if here.parts[0] == "stages" else ("pages",)
-        return _is_figure(there) if own else room in shared
+        of_tables = here.parts[0] == "stages" and "tables" in there.parts
+        return (_is_figure(there) or of_tables) if own else room in shared
     if own and room not in SHARED:
         return not _is_figure(there)
     if here.parts[0] == "lib" and here.parts[1] in SHARED:
@@ -98,6 +99,7 @@ TABLE = """
 stages/vision/train.py      lib/vision/vit.py           lib/vision/figures/ranks.py
 stages/vision/train.py      lib/training/sgd.py         lib/checkpoints/models.py
 stages/vision/plot.py       lib/vision/figures/ranks.py lib/vision/measures.py
+stages/vision/plot.py       lib/vision/tables/drawn.py  lib/vision/cuts.py
 stages/report.py            lib/files/tables.py         stages/claims.py
 stages/spectra.py           lib/matrices/spectra.py     lib/gradual_rank/flow.py
 stages/vision/train.py      lib/files/runs.py           stages/vision/evaluate.py

@@ -79,8 +79,8 @@ def test_it_runs_and_its_claim_stands_in_the_report(project):
     assert (claim["holds"], case["values"]) == (True, [3, 3, 3])
     items = json.loads((project / "metrics" / "items.json").read_text())
     assert items["deep_linear.one_after_the_other"]["answer"] == "reproduced"
-    summary = json.loads((project / "metrics" / "deep_linear" / "summary.json").read_text())
-    assert summary == {"rank": {"mean": 3.0, "sd": 0.0}}
+    measures = (project / "metrics" / "deep_linear" / "measures.csv").read_text()
+    assert measures.splitlines()[2:] == [f"rank,,,{seed},3.0" for seed in range(3)]
     page = (project / "report.html").read_text(encoding="utf-8")
     assert "<code>plots/deep_linear/figures/singular-values.svg</code>" in page
     assert "the update has the rank of the map, 3" in page

@@ -5,7 +5,9 @@ A test of a stage makes its input with this, runs its `main` by the fixture `sta
 all that it wrote with a reference of its own: brute force, autograd, or a table made by hand.
 """
 
+import csv
 import hashlib
+import io
 import json
 import math
 import shlex
@@ -97,6 +99,8 @@ def read_digested(file: Path) -> Any:
 
 def read_measures(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
     """The setup, and the measures as `worked_out` has them, of a stage that wrote both there."""
+    if (folder / "measures.csv").exists():
+        return _of_table((folder / "measures.csv").read_text(encoding="utf-8"))
     measures = read_digested(folder / "measures.json")
     setup = measures.pop("setup")
     scaled = {name: {"": one} if "cases" in one else one for name, one in measures.items()}
@@ -107,6 +111,23 @@ def read_measures(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, dic
         }
         for name, by_scale in scaled.items()
     }
+
+
+def _of_table(text: str) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
+    """The setup and the measures of a table with its digest, which is right."""
+    first, content = text.split("\n", 1)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    assert first == f"# sha256 of the lines below: {digest}"
+    setup: dict[str, Any] = {}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in csv.DictReader(io.StringIO(content)):
+        name = ".".join(part for part in (row["measure"], row["case"]) if part)
+        if row["unit"]:
+            by_unit = found.setdefault(name, {}).setdefault(row["scale"], {})
+            by_unit[row["unit"]] = float(row["value"]) if row["value"] else None
+        else:
+            setup[name] = row["value"]
+    return setup, found
 
 
 def series(axes: Axes) -> list[str]:

@@ -5,10 +5,12 @@ verdicts.
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
 from lib.files.files import InputError
+from lib.pages.measures import rows_of, setup_rows, write_measures
 from tests.stages.made import read_digested, with_digest
 
 MEASURES = {
@@ -46,7 +48,7 @@ def judged(stage, tmp_path):
         far.mkdir(parents=True, exist_ok=True)
         (far / "measures.json").write_text(with_digest(FAR))
         (far / "provenance.json").write_text('{"command": "make far"}')
-        files = [Path("stages/toy/claims.yaml"), Path("near.json")]
+        files = [Path("stages/toy/claims.yaml"), Path(RUNS["near"])]
         published = Path("published")
         stage("claims", {}, files, published, Path("out/claims.json"), Path("out/items.json"))
         out = tmp_path / "out"
@@ -117,6 +119,23 @@ def test_every_value_their_mean_or_their_median_meets_the_bar(judged, bar, measu
     verdicts, _ = judged(t=item(a=claim(bar, measure)))
     assert verdicts["a"]["value"] == (value and pytest.approx(value, rel=1e-5))
     assert verdicts["a"]["holds"] is holds
+
+
+def test_a_case_of_a_table_is_judged_as_a_measure_of_its_own(judged, tmp_path, monkeypatch):
+    """Its values are those of a null in pairs, and its size stands in the sentence."""
+    gains = {"1e-4": pd.Series([1.0, 2.0], [0, 1]), "1e-8": pd.Series([5.0], [1])}
+    rows = [
+        *setup_rows({"d_model": 8}, "small"),
+        *rows_of({"gain": gains}, "small"),
+        *rows_of({"gain": {"1e-4": pd.Series([0.5, 1.0], [0, 1])}}, "wide"),
+    ]
+    write_measures(rows, tmp_path / "table", {})
+    null = {"null_is": "the wide", "null_measure": "gain.wide"}
+    one = claim("every in [0, 3]", "gain.small@1e-4", statement="At {d_model.small}.", **null)
+    monkeypatch.setitem(RUNS, "near", "table/measures.csv")
+    found = judged(t=item(a=one))[0]["a"]
+    assert (found["value"], found["holds"], found["statement"]) == (1.5, True, "At 8.")
+    assert found["cases"][0]["null"]["difference"] == 0.75
 
 
 def test_what_depends_on_one_base_counts_once(judged):

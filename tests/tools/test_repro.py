@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lib.files.files import InputError
+from lib.pages.measures import Row, write_measures
 from lib.work.compute import available_cores
 from lib.work.machines import PACKAGES
 from tests.pipeline.project import PYTHON, ROOT, commit, git
@@ -185,4 +186,11 @@ def test_measures_that_were_altered_are_refused_after_a_run_that_dvc_had_nothing
     assert list(repro.closing())
     file.write_text(file.read_text().replace("1.0", "2.0"))
     with pytest.raises(InputError, match=r"toy/measures.json: wanted the content of its digest"):
+        list(repro.closing())
+    file.unlink()
+    write_measures([Row("gain", "", "", "0", 1.0)], file.parent, {})
+    assert list(repro.closing())
+    file = file.with_suffix(".csv")
+    file.write_text(file.read_text().replace("1.0", "2.0"))
+    with pytest.raises(InputError, match=r"toy/measures.csv: wanted the content of its digest"):
         list(repro.closing())

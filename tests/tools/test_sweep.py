@@ -4,11 +4,14 @@ import json
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lib.files.files import InputError
+from lib.pages.measures import rows_of, write_measures
 from tests.pipeline.project import PYTHON
 from tools import sweep
 
@@ -157,3 +160,14 @@ def test_numbers_far_apart_stand_on_a_logarithmic_axis(drawn):
 def test_what_no_experiment_has_is_refused(dvc, metric, message):
     with pytest.raises(InputError, match=message):
         sweep.main("any.train.rate", metric)
+
+
+def test_a_metric_of_a_table_of_measures_is_read_by_measure_and_case(tmp_path, monkeypatch):
+    by_scale = {"1e-2": pd.Series([7.0]), "1e-8": pd.Series([1.0, 3.0])}
+    write_measures(rows_of({"error": by_scale}, "small"), tmp_path, {})
+    text = (tmp_path / "measures.csv").read_text()
+    shown = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(stdout=text))
+    monkeypatch.setattr(sweep, "subprocess", shown)
+    found = sweep.metric_of("HEAD", "metrics/any/measures.csv", "error.small")
+    assert found == pytest.approx((2.0, 2.0 - 2**0.5, 2.0 + 2**0.5))
+    assert sweep.metric_of("HEAD", "metrics/any/measures.csv", "error.large") is None

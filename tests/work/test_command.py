@@ -50,6 +50,21 @@ def test_arguments_have_the_types_of_the_signature(called):
     ]
 
 
+def test_arguments_may_be_given_by_name_and_then_all_are(called, capsys):
+    found = []
+    names = ["--tables", "one", "two", "--runs=data/runs", "--section=a.b", "--share=0.5"]
+    called(kept(found), *names)
+    called(kept(found), *names, "--rounds-of=7")
+    tables = [Path("one"), Path("two")]
+    assert found == [("a.b", 0.5, Path("data/runs"), tables, n, "") for n in (3, 7)]
+    with pytest.raises(SystemExit):
+        called(kept(found), *names[3:])
+    assert "the following arguments are required: --tables" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        called(kept(found), *names, "another")
+    assert "unrecognized arguments: another" in capsys.readouterr().err
+
+
 def test_a_text_may_name_a_file_of_the_users_own_and_a_path_a_data_set_alone(called, tmp_path):
     def text(text: str) -> None:
         found.append(text)

@@ -13,6 +13,7 @@ from scipy.integrate import solve_ivp
 
 from lib.files.files import InputError
 from tests.gradual_rank.gradual_rank_reference import SOLVER, Head, compare
+from tests.gradual_rank.whole_tables import whole_of
 from tests.stages.made import files, generator, table
 
 SECTION = "any.family.assumptions"
@@ -189,7 +190,8 @@ def run(stage, folder, params=PARAMS, n_stages=9):
     save_file(toy(), folder / "task")
     rows = table(STAGES)
     rows["stage"] = rows.groupby("seed").cumcount()
-    rows[rows["stage"] < n_stages][::-1].to_parquet(folder / "stages")
+    rows = rows[rows["stage"] < n_stages][::-1]
+    whole_of("predictions/stages", rows).to_parquet(folder / "stages")
     sections = {SECTION: params, "any.solver": SOLVER}
     paths = (folder / name for name in ("task", "stages", "out"))
     stage("gradual_rank.assumptions", sections, SECTION, "any.solver", *paths)

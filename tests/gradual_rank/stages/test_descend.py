@@ -22,6 +22,7 @@ from tests.gradual_rank.gradual_rank_reference import (
     head_of,
     staged_events,
 )
+from tests.gradual_rank.whole_tables import whole_of
 from tests.stages.made import files, generator, table
 
 # Seed, time and limit of the learning rate of every stage, in no order; the least limit and the
@@ -66,7 +67,7 @@ def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **param
     lines = ["form\tshare_of_limit", *(f"{form}\t{share}" for form, share in variants)]
     (tmp_path / "variants").write_text("\n".join(lines))
     toy = draw_toy(tmp_path / "task", list(of[0]), (4, 3, 2), of[1])
-    STAGES.to_parquet(tmp_path / "stages")
+    whole_of("predictions/stages", STAGES).to_parquet(tmp_path / "stages")
     stage(
         "gradual_rank.descend",
         {"a.b": {**PARAMS, **params}, "a.solver": SOLVER},

@@ -15,6 +15,7 @@ from tests.gradual_rank.evaluate_made import (
     made,
 )
 from tests.gradual_rank.evaluate_wanted import DERIVED, MEASURES, SETUP
+from tests.gradual_rank.whole_tables import whole_of
 from tests.stages.made import files, read_measures, table, worked_out
 
 KEPT = []  # what one run of the stage wrote
@@ -27,13 +28,13 @@ def evaluate(stage, tmp_path):
     def run(tables, seed=5):
         for name, one in tables.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            one.to_parquet(tmp_path / f"{name}.parquet")
+            whole_of(name, one).to_parquet(tmp_path / f"{name}.parquet")
         (tmp_path / "problems.tsv").write_text(PROBLEMS)
         counted = {"significant": SIGNIFICANT, "lasting": LASTING, "n_budgets": N_BUDGETS}
         sections = {
             "any.evaluate": counted | {"figure_seed": seed},
             "any.bars": {"log10_init_scale": TINY, "returned": RETURNED, "near": NEAR},
-            "any.full": {"d_model": 11, "threshold": RISEN, "n_seeds": 3},
+            "any.risen": RISEN,
             "any.studied": "small",
             "any.usual": {"d_model": 3, "n_samples": 1},
         }
@@ -61,7 +62,7 @@ def evaluated(evaluate):
 
 def test_every_measure_is_the_one_worked_out_by_hand(evaluated):
     setup, measures, *_ = evaluated
-    assert [f"{name}: {value}" for name, value in setup.items()] == SETUP.strip().splitlines()
+    assert {f"{name}: {value}" for name, value in setup.items()} == {*SETUP.strip().splitlines()}
     wanted = worked_out(MEASURES)
     assert measures == wanted
     assert [list(by_scale) for by_scale in measures.values()] == [
@@ -110,5 +111,5 @@ def test_what_was_not_forecast_has_no_ranks_and_the_least_seed_stands_for_one_no
     assert list(kept["ranks"]) == columns
     shown = kept["trajectories"].groupby("problem", observed=True)["seed"].unique()
     assert {name: list(seeds) for name, seeds in shown.items()} == {"paper": [3], "small": [5]}
-    assert not {"rank_error_head", "small_finite_time_error"} & measures.keys()
+    assert not {"rank_error.head", "finite_time_error.small"} & measures.keys()
     assert kept["errors"]["finite_error_median"].isna().all()

@@ -20,6 +20,7 @@ from tests.gradual_rank.gradual_rank_reference import (
     start_of,
     write_problems,
 )
+from tests.gradual_rank.whole_tables import whole_of
 from tests.stages.made import table
 
 COARSE = SOLVER | {"rtol": 1e-2, "atol": 1e-2}  # not the accuracy of this stage
@@ -60,9 +61,7 @@ def write(tmp_path):
     for name, rows in STAGES.items():
         table = pd.DataFrame(rows, columns=["seed", "stage", "time", "next_time"])
         table = table.assign(coordinate=-1, sign=0)  # which a head does not need
-        table.astype({"time": float, "next_time": float}).to_parquet(
-            tmp_path / f"p/{name}_stages.parquet"
-        )
+        whole_of("predictions/stages", table).to_parquet(tmp_path / f"p/{name}_stages.parquet")
     return {
         name: draw_toy(tmp_path / f"t/{name}.safetensors", *task) for name, task in TASKS.items()
     }
@@ -205,7 +204,7 @@ seed stage time next_time coordinate sign
         save_file(
             {**toy, "frames": torch.stack(own)[None, None]}, tmp_path / f"t/{name}.safetensors"
         )
-        stages.to_parquet(tmp_path / f"p/{name}_stages.parquet")
+        whole_of("predictions/stages", stages).to_parquet(tmp_path / f"p/{name}_stages.parquet")
     tables = run(stage, tmp_path, problems={name: SMALL | {"flow_scales": [-8]} for name in frames})
     shared = tables["small_twins"]
     assert tables["paper_twins"].empty

@@ -3,7 +3,6 @@ differentiation on batches that are drawn here.
 """
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -25,7 +24,8 @@ from tests.gradual_rank.full_reference import (
     taught,
 )
 from tests.gradual_rank.gradual_rank_reference import head
-from tests.stages.made import generator, table
+from tests.gradual_rank.whole_tables import whole_of
+from tests.stages.made import generator, read_measures, table
 
 SEED = 5
 N, D = 7, 3
@@ -91,8 +91,8 @@ def diagonal(X, u, v):
 @pytest.fixture
 def run(stage, tmp_path):
     save_file(toy(), tmp_path / "task")
-    table(STAGES).to_parquet(tmp_path / "stages")
-    table(FLOW).to_parquet(tmp_path / "flow")
+    whole_of("predictions/stages", table(STAGES)).to_parquet(tmp_path / "stages")
+    whole_of("flows/events", table(FLOW)).to_parquet(tmp_path / "flow")
 
     def on(cases):
         lines = ["\t".join(map(str, case)) for case in (COLUMNS.split(), *cases)]
@@ -104,17 +104,13 @@ def run(stage, tmp_path):
         tables = {
             name: pd.read_parquet(tmp_path / "m/tables" / f"{name}.parquet") for name in names
         }
-        return tables, json.loads((tmp_path / "m/measures.json").read_text())
+        return tables, read_measures(tmp_path / "m")
 
     return on
 
 
 def rows_of(rows, name, seed):
     return rows[(rows["name"] == name) & (rows["batches"] == seed)]
-
-
-def values(measures, name):
-    return dict(zip(measures[name]["cases"], measures[name]["values"], strict=True))
 
 
 KEPT = []  # what one run of the stage wrote
@@ -129,7 +125,7 @@ def made(run):
 
 
 def test_full_matrices_descend_and_rise_as_by_automatic_differentiation(made):
-    tables, measures = made
+    tables, (_, measures) = made
     X = toy()["X"][0]
     Y = taught(X, SEED)
     start = normal(SEED, "full start", 4, D, D)
@@ -176,18 +172,18 @@ def test_full_matrices_descend_and_rise_as_by_automatic_differentiation(made):
             "first_rise_stepped": abs(wait / first - 1),
             "descent_error": np.median(off),
         }
-        own = {key: values(measures, f"{name}_{key}")[str(seed)] for key in wanted}
+        own = {key: measures[f"{key}.{name}"][""][str(seed)] for key in wanted}
         assert own == pytest.approx(wanted, rel=1e-4, abs=1e-9)
 
 
 def test_statements_name_the_sizes(made):
-    setup = {"d_model": D, "n_samples": N, "some_batch_size": 3, "all_scale": "1e-1.5"}
-    assert setup.items() <= made[1]["setup"].items()
+    setup = {"d_model": f"{D}", "n_samples": f"{N}", "batch_size.some": "3", "scale.all": "1e-1.5"}
+    assert setup.items() <= made[1][0].items()
 
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_significant_products_activate_as_in_descent_and_beside_the_flow(made, seed):
-    (tables, measures), task = made, toy()
+    (tables, (_, measures)), task = made, toy()
     unit = 0.5 * math.log(10)
     start = torch.cat([task["u"], task["v"]])
     looks = list(on_batches(CASES[2], seed, diagonal, task["Y"][0], start))
@@ -207,10 +203,10 @@ def test_significant_products_activate_as_in_descent_and_beside_the_flow(made, s
     np.testing.assert_allclose(own["predicted"], [2, 3])
     for key, theory in (("flow_error", own["flow"]), ("limit_error", own["predicted"])):
         off = np.where(np.isfinite(measured), np.abs(measured - theory) / theory, 1)
-        found = values(measures, f"diagonal_{key}")[str(seed)]
+        found = measures[f"{key}.diagonal"][""][str(seed)]
         assert found == pytest.approx(np.median(off), rel=1e-6)
     tau = kendalltau(measured, own["flow"]).statistic
-    assert values(measures, "diagonal_order")[str(seed)] == pytest.approx(tau)
+    assert measures["order.diagonal"][""][str(seed)] == pytest.approx(tau)
 
 
 @pytest.mark.parametrize(
