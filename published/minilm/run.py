@@ -66,16 +66,18 @@ class Setup:
     """How the fine-tunes are made."""
 
     n_seeds: int = 3
+    n_large_seeds: int = 1
     batch_size: int = 32
     seq_len: int = 48
     gentle_steps: int = 150
     large_steps: int = 600
     rates: tuple[float, ...] = (1e-4, 2e-4, 4e-4, 8e-4)
+    large_rates: tuple[float, ...] = (1e-4, 2e-4, 4e-4)
     head_rate: float = 2e-3
-    lora_rates: tuple[float, ...] = (5e-4, 1e-3, 2e-3, 4e-3)
+    lora_rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3)
     lora_ranks: tuple[int, ...] = (1, 4, 16)
-    n_validation: int = 1024
-    n_test: int = 2048
+    n_validation: int = 512
+    n_test: int = 1024
     snapshots: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
     budgets: tuple[int, ...] = (2, 4, 8, 16, 32)
 
@@ -85,7 +87,12 @@ def main(wordnet: Path) -> None:
     setup = Setup()
     with TemporaryDirectory() as folder:
         base = brought(Path(folder))
-        tables = measured_tables(setup, base, wordnet, Path(folder))
+        for tables in measured_tables(setup, base, wordnet, Path(folder)):
+            publish(setup, tables, wordnet, begun)
+
+
+def publish(setup: Setup, tables: Mapping[str, pd.DataFrame], wordnet: Path, begun: float) -> None:
+    """Write the tables so far, their measures and where they come from."""
     for name, table in tables.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
     write_measures(measures(tables), OUT, headlines=["kept_uniform_gentle"])
@@ -171,7 +178,11 @@ def classifier(base: Path, n_classes: int, seed: int) -> torch.nn.Module:
 def descent(
     setup: Setup, model: torch.nn.Module, rows: Rows, n_steps: int, rate: float, seed: int
 ) -> Iterator[int]:
-    """Train all that asks for a gradient by AdamW, the head at its own rate; yields each step."""
+    """Train all that asks for a gradient by AdamW, the head at its own rate; yields each step.
+
+    Products are of bfloat16, weights and their steps of float32; the rate rises for a tenth of
+    the steps, and then falls to zero on a line.
+    """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     heads = [p for name, p in named if set(name.split(".")) & {*HEADS}]
     others = [p for name, p in named if not set(name.split(".")) & {*HEADS}]
@@ -187,7 +198,9 @@ def descent(
         for step in range(1, n_steps + 1):
             chosen = torch.randint(len(rows["labels"]), (setup.batch_size,), generator=source)
             model.train()
-            loss(model, {name: of[chosen] for name, of in rows.items()}).backward()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found = loss(model, shortened({name: of[chosen] for name, of in rows.items()}))
+            found.backward()
             optimiser.step()
             optimiser.zero_grad()
             schedule.step()
@@ -195,10 +208,16 @@ def descent(
             yield step
 
 
+def shortened(rows: Rows) -> Rows:
+    """The rows without the columns that are padding in all of them."""
+    n = int(rows["attention_mask"].sum(1).max())
+    return {name: of[:, :n] if of.ndim > 1 else of for name, of in rows.items()}
+
+
 def score(model: torch.nn.Module, rows: Rows) -> dict[str, float]:
-    """The loss and the accuracy on some rows."""
+    """The loss and the accuracy on some rows, in float32."""
     n = len(rows["labels"])
-    batches = [{k: of[i : i + 64] for k, of in rows.items()} for i in range(0, n, 64)]
+    batches = [shortened({k: of[i : i + 64] for k, of in rows.items()}) for i in range(0, n, 64)]
     with counting_right(model) as right:
         found = mean_loss(model.eval(), batches)
     return {"loss": found, "accuracy": right.n_right / max(right.n_labels, 1)}
@@ -206,97 +225,105 @@ def score(model: torch.nn.Module, rows: Rows) -> dict[str, float]:
 
 def measured_tables(
     setup: Setup, base: Path, wordnet: Path, folder: Path
-) -> dict[str, pd.DataFrame]:
-    """The tables of every fine-tune: losses, plans, pruning, spectra and heads by step."""
+) -> Iterator[dict[str, pd.DataFrame]]:
+    """The tables so far, after each kind of fine-tune: fits, plans, pruning, spectra by step."""
     folder.mkdir(exist_ok=True)
     rows = split(setup, base, wordnet)
-    save_file(
-        {name: of.contiguous() for name, of in rows["test"].items()}, folder / "t.safetensors"
-    )
-    found: dict[str, list[pd.DataFrame]] = {}
-    kinds = {
-        "gentle": setup.gentle_steps,
-        "large": setup.large_steps,
-        "permuted": setup.gentle_steps,
+    text = folder / "t.safetensors"
+    save_file({name: of.contiguous() for name, of in rows["test"].items()}, text)
+    order = torch.randperm(len(rows["train"]["labels"]), generator=generator(0, "permuted"))
+    permuted = {**rows, "train": rows["train"] | {"labels": rows["train"]["labels"][order]}}
+    gentle, found = setup.gentle_steps, Kept()
+
+    rate = found.fits(setup, base, rows, "gentle", gentle, setup.rates, folder, text)
+    yield found.tables()
+    for rank in setup.lora_ranks:
+        found.fits(setup, base, rows, "lora", gentle, setup.lora_rates, folder, text, rank)
+    yield found.tables()
+    found.fits(setup, base, permuted, "permuted", gentle, (rate,), folder, text)
+    yield found.tables()
+    found.fits(setup, base, rows, "large", setup.large_steps, setup.large_rates, folder, text)
+    yield found.tables()
+
+
+class Kept:
+    """The rows of every fine-tune, by the name of their table."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, list[pd.DataFrame]] = {}
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {name: pd.concat(parts, ignore_index=True) for name, parts in self.parts.items()}
+
+    def fits(
+        self,
+        setup: Setup,
+        base: Path,
+        rows: Mapping[str, Rows],
+        kind: str,
+        n_steps: int,
+        rates: tuple[float, ...],
+        folder: Path,
+        text: Path,
+        rank: int = 0,
+    ) -> float:
+        """Fine-tune from each seed at the rate that is best for the first; returns this rate.
+
+        The best has the lowest loss on the validation split. A rank above zero trains an adapter.
+        """
+        tried = {}
+        for rate in rates:
+            at = folder / f"{kind}-{rank}-0-{rate}"
+            tried[rate] = fit(setup, base, rows, kind, n_steps, rate, 0, rank, at)
+        best = min(tried, key=lambda rate: tried[rate]["validation_loss"])
+        said = {"kind": kind, "rank": rank, "learning_rate": best}
+        for seed in range(setup.n_large_seeds if kind == "large" else setup.n_seeds):
+            at = folder / f"{kind}-{rank}-{seed}-{best}"
+            scores = tried[best]
+            if seed:
+                scores = fit(setup, base, rows, kind, n_steps, best, seed, rank, at)
+            parts = {"fits": pd.DataFrame([said | scores])}
+            if not rank:
+                parts |= tables_of(setup, open_checkpoint(base), at, text, kind)
+            for name, table in parts.items():
+                self.parts.setdefault(name, []).append(table.assign(kind=kind, seed=seed))
+            print(f"{kind}, rank {rank}, seed {seed}, rate {best}: {scores}", flush=True)
+        return best
+
+
+def fit(
+    setup: Setup,
+    base: Path,
+    rows: Mapping[str, Rows],
+    kind: str,
+    n_steps: int,
+    rate: float,
+    seed: int,
+    rank: int,
+    at: Path,
+) -> dict[str, float]:
+    """Fine-tune all weights, or an adapter of one rank and the head; returns losses and accuracy.
+
+    A fine-tune of all weights leaves its snapshots in a folder.
+    """
+    model = classifier(base, n_classes(rows), seed)
+    trained, scored = model, model
+    if rank:
+        config = lora_config(dict.fromkeys(linear_modules(model), rank), fan_in_fan_out=False)
+        trained = with_adapter(model, config | {"modules_to_save": ["classifier"]}, seed)
+        scored = trained.base_model.model  # its class says that it classifies
+    steps = {n_steps} if kind == "large" else {n_steps, *setup.snapshots}
+    for step in descent(setup, trained, rows["train"], n_steps, rate, seed):
+        if step in steps and not rank:
+            save_model(model, at / f"step-{step}")
+    return score(scored, rows["test"]) | {
+        "validation_loss": score(scored, rows["validation"])["loss"]
     }
-    best: dict[str, float] = {}
-    for kind, n_steps in kinds.items():
-        shown = rows["train"]
-        if kind == "permuted":
-            order = torch.randperm(len(shown["labels"]), generator=generator(0, "permuted"))
-            shown = shown | {"labels": shown["labels"][order]}
-            best[kind] = best["gentle"]
-        else:
-            best[kind] = best_rate(setup, base, rows, n_steps, setup.rates)
-        for seed in range(setup.n_seeds):
-            at = folder / f"{kind}-{seed}"
-            model = classifier(base, n_classes(rows), seed)
-            kept_steps = () if kind == "large" else setup.snapshots
-            for step in descent(setup, model, shown, n_steps, best[kind], seed):
-                if step in kept_steps and step < n_steps:
-                    save_model(model, at / f"step-{step}")
-            save_model(model, at / f"step-{n_steps}")
-            said = {"kind": kind, "seed": seed}
-            fit = said | {"rank": 0, "learning_rate": best[kind]} | score(model, rows["test"])
-            parts = tables_of(setup, open_checkpoint(base), at, folder / "t.safetensors", kind)
-            for name, table in (parts | {"fits": pd.DataFrame([fit])}).items():
-                found.setdefault(name, []).append(table.assign(**said))
-    found["fits"].append(trained_adapters(setup, base, rows))
-    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
 
 
 def n_classes(rows: Mapping[str, Rows]) -> int:
     """The number of classes."""
     return 1 + max(int(of["labels"].max()) for of in rows.values())
-
-
-def best_rate(
-    setup: Setup,
-    base: Path,
-    rows: Mapping[str, Rows],
-    n_steps: int,
-    rates: tuple[float, ...],
-    rank: int = 0,
-) -> float:
-    """The learning rate with the lowest loss on the validation split, of the first seed."""
-    losses = {}
-    for rate in rates:
-        model = tuned(setup, base, rows, n_steps, rate, 0, rank)
-        losses[rate] = score(model, rows["validation"])["loss"]
-    return min(losses, key=losses.__getitem__)
-
-
-def tuned(
-    setup: Setup,
-    base: Path,
-    rows: Mapping[str, Rows],
-    n_steps: int,
-    rate: float,
-    seed: int,
-    rank: int = 0,
-) -> torch.nn.Module:
-    """A fine-tune of all weights, or of an adapter of one rank and the head."""
-    model = classifier(base, n_classes(rows), seed)
-    whole = model
-    if rank:
-        config = lora_config(dict.fromkeys(linear_modules(model), rank), fan_in_fan_out=False)
-        whole = with_adapter(model, config | {"modules_to_save": ["classifier"]}, seed)
-    for _ in descent(setup, whole, rows["train"], n_steps, rate, seed):
-        pass
-    return whole.base_model.model if rank else model  # its class says that it classifies
-
-
-def trained_adapters(setup: Setup, base: Path, rows: Mapping[str, Rows]) -> pd.DataFrame:
-    """LoRA of each rank, trained for as many steps as the gentle fine-tune, at its best rate."""
-    n_steps = setup.gentle_steps
-    found = []
-    for rank in setup.lora_ranks:
-        rate = best_rate(setup, base, rows, n_steps, setup.lora_rates, rank)
-        for seed in range(setup.n_seeds):
-            model = tuned(setup, base, rows, n_steps, rate, seed, rank)
-            said = {"kind": "lora", "seed": seed, "rank": rank, "learning_rate": rate}
-            found.append(said | score(model, rows["test"]))
-    return pd.DataFrame(found)
 
 
 def tables_of(
@@ -312,7 +339,8 @@ def tables_of(
     spectra = []
     for one in snapshots:
         parts = []
-        for layer, files in layers(base, one, initial=False, kept=maxsize if one is last else 0):
+        kept_ranks = maxsize if one is last else 0
+        for layer, files in layers(base, one, initial=False, kept=kept_ranks, heads=True):
             course = measure_layer(of_spectra, layer, *files)
             parts.append(course.tables)
             for tensors, _ in course.states if one is last else ():
@@ -335,7 +363,7 @@ def measures(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     plans, losses = tables["plans"], tables["losses"]
     fits, spectra, pruning = tables["fits"], tables["spectra"], tables["pruning"]
     found: dict[str, Any] = {}
-    for kind in ("gentle", "large"):
+    for kind in plans["kind"].unique():
         own = plans[(plans["kind"] == kind) & (plans["shuffle"] == 0)]
         uniform = own[own["rule"] == "uniform"].pivot(index="seed", columns="budget", values="kept")
         attributed = own[own["rule"] == "attributed"].set_index(["seed", "budget"])["kept"]
