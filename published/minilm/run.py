@@ -180,23 +180,28 @@ def descent(
 ) -> Iterator[int]:
     """Train all that asks for a gradient by AdamW, the head at its own rate; yields each step.
 
-    Products are of bfloat16, weights and their steps of float32; the rate rises for a tenth of
-    the steps, and then falls to zero on a line.
+    Products are of bfloat16, weights and their steps of float32. The rate rises for a tenth of
+    the steps, and then falls to zero on a line. A batch is drawn from rows of like length: from
+    eight batches' worth that follow one another in the order of length.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     heads = [p for name, p in named if set(name.split(".")) & {*HEADS}]
     others = [p for name, p in named if not set(name.split(".")) & {*HEADS}]
     groups = [{"params": others, "lr": rate}, {"params": heads, "lr": setup.head_rate}]
-    optimiser = torch.optim.AdamW(groups, weight_decay=0.0)
+    optimiser = torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
     warmed = max(n_steps // 10, 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda step: min((step + 1) / warmed, 1) * (1 - step / n_steps)
     )
     source = generator(seed, "batches")
+    by_length = rows["attention_mask"].sum(1).argsort(stable=True)
+    width = min(8 * setup.batch_size, len(by_length))
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # of dropout
         for step in range(1, n_steps + 1):
-            chosen = torch.randint(len(rows["labels"]), (setup.batch_size,), generator=source)
+            start = int(torch.randint(len(by_length) - width + 1, (), generator=source))
+            window = by_length[start : start + width]
+            chosen = window[torch.randint(width, (setup.batch_size,), generator=source)]
             model.train()
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 found = loss(model, shortened({name: of[chosen] for name, of in rows.items()}))
