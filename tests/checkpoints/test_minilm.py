@@ -18,10 +18,10 @@ SETUP = program.Setup(
     n_seeds=2,
     batch_size=8,
     seq_len=8,
-    gentle_steps=6,
-    large_steps=12,
-    rates=(1e-3, 3e-3),
-    large_rates=(1e-3,),
+    gentle_steps=30,
+    large_steps=40,
+    rates=(3e-3, 1e-2),
+    large_rates=(1e-2,),
     lora_rates=(1e-2,),
     lora_ranks=(1,),
     n_validation=16,
@@ -54,6 +54,7 @@ def base(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_every_fine_tune_has_its_tables_and_measures(wordnet, base, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = PLAN | {"n_shuffles": 0}
@@ -69,7 +70,7 @@ def test_every_fine_tune_has_its_tables_and_measures(wordnet, base, tmp_path, mo
     }
     assert fits["accuracy"].between(0, 1).all()
     steps = tables["spectra"].groupby("kind")["step"].unique().map(sorted).to_dict()
-    assert steps == {"gentle": [2, 6], "large": [12], "permuted": [2, 6]}
+    assert steps == {"gentle": [2, 30], "large": [40], "permuted": [2, 30]}
     assert {"W_KQ", "W_VO"} <= set(tables["spectra"]["module"])
     found = program.measures(tables)
     plans = tables["plans"]
