@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from sys import maxsize
@@ -41,7 +41,7 @@ from lib.files.files import InputError, sha256
 from lib.files.params import read_params
 from lib.files.tables import compact, write_measures, write_table
 from lib.training.devices import generator
-from lib.work.cells import joined
+from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import run
 from stages.checkpoints.plan import Measure, Plan, planned
 from stages.checkpoints.spectra import Spectra, layers, measure_layer
@@ -68,7 +68,7 @@ class Setup:
     n_seeds: int = 3
     n_large_seeds: int = 1
     batch_size: int = 32
-    seq_len: int = 48
+    seq_len: int = 32
     gentle_steps: int = 150
     large_steps: int = 600
     rates: tuple[float, ...] = (1e-4, 2e-4, 4e-4, 8e-4)
@@ -76,6 +76,7 @@ class Setup:
     head_rate: float = 2e-3
     lora_rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3)
     lora_ranks: tuple[int, ...] = (1, 4, 16)
+    n_train: int = 20_000
     n_validation: int = 512
     n_test: int = 1024
     snapshots: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
@@ -87,7 +88,7 @@ def main(wordnet: Path) -> None:
     setup = Setup()
     with TemporaryDirectory() as folder:
         base = brought(Path(folder))
-        for tables in measured_tables(setup, base, wordnet, Path(folder)):
+        for tables in measured_tables(setup, base, wordnet):
             publish(setup, tables, wordnet, begun)
 
 
@@ -153,12 +154,13 @@ def split(setup: Setup, base: Path, wordnet: Path) -> dict[str, Rows]:
     """The glosses in tokens: those to train on, to tune rates by and to measure on."""
     words, classes = glosses(wordnet)
     tokenizer = open_tokenizer(base)
-    order = torch.randperm(len(words), generator=generator(0, "glosses")).tolist()
+    n_rows = setup.n_test + setup.n_validation + setup.n_train
+    order = torch.randperm(len(words), generator=generator(0, "glosses"))[:n_rows].tolist()
     how = {"truncation": True, "max_length": setup.seq_len, "padding": "max_length"}
     made = tokenizer([words[i] for i in order], return_tensors="pt", **how)
     rows = {name: made[name] for name in ("input_ids", "attention_mask")}
     rows["labels"] = torch.tensor(classes)[order]
-    ends = {"test": setup.n_test, "validation": setup.n_validation, "train": len(words)}
+    ends = {"test": setup.n_test, "validation": setup.n_validation, "train": setup.n_train}
     found, start = {}, 0
     for name, n in ends.items():
         found[name] = {key: of[start : start + n] for key, of in rows.items()}
@@ -228,102 +230,105 @@ def score(model: torch.nn.Module, rows: Rows) -> dict[str, float]:
     return {"loss": found, "accuracy": right.n_right / max(right.n_labels, 1)}
 
 
-def measured_tables(
-    setup: Setup, base: Path, wordnet: Path, folder: Path
-) -> Iterator[dict[str, pd.DataFrame]]:
-    """The tables so far, after each kind of fine-tune: fits, plans, pruning, spectra by step."""
-    folder.mkdir(exist_ok=True)
-    rows = split(setup, base, wordnet)
-    text = folder / "t.safetensors"
-    save_file({name: of.contiguous() for name, of in rows["test"].items()}, text)
-    order = torch.randperm(len(rows["train"]["labels"]), generator=generator(0, "permuted"))
-    permuted = {**rows, "train": rows["train"] | {"labels": rows["train"]["labels"][order]}}
-    gentle, found = setup.gentle_steps, Kept()
+@dataclass(frozen=True)
+class Run:
+    """A fine-tune: of all weights, or of an adapter where its rank is above zero."""
 
-    rate = found.fits(setup, base, rows, "gentle", gentle, setup.rates, folder, text)
-    yield found.tables()
-    for rank in setup.lora_ranks:
-        found.fits(setup, base, rows, "lora", gentle, setup.lora_rates, folder, text, rank)
-    yield found.tables()
-    found.fits(setup, base, permuted, "permuted", gentle, (rate,), folder, text)
-    yield found.tables()
-    found.fits(setup, base, rows, "large", setup.large_steps, setup.large_rates, folder, text)
-    yield found.tables()
+    kind: str
+    n_steps: int
+    rate: float
+    seed: int
+    rank: int = 0
+    measured: bool = False  # its snapshots get the tables of `make lora`
 
 
-class Kept:
-    """The rows of every fine-tune, by the name of their table."""
+def measured_tables(setup: Setup, base: Path, wordnet: Path) -> Iterator[dict[str, pd.DataFrame]]:
+    """The tables so far, after each kind of fine-tune: fits, plans, pruning, spectra by step.
 
-    def __init__(self) -> None:
-        self.parts: dict[str, list[pd.DataFrame]] = {}
-
-    def tables(self) -> dict[str, pd.DataFrame]:
-        return {name: pd.concat(parts, ignore_index=True) for name, parts in self.parts.items()}
-
-    def fits(
-        self,
-        setup: Setup,
-        base: Path,
-        rows: Mapping[str, Rows],
-        kind: str,
-        n_steps: int,
-        rates: tuple[float, ...],
-        folder: Path,
-        text: Path,
-        rank: int = 0,
-    ) -> float:
-        """Fine-tune from each seed at the rate that is best for the first; returns this rate.
-
-        The best has the lowest loss on the validation split. A rank above zero trains an adapter.
-        """
-        tried = {}
-        for rate in rates:
-            at = folder / f"{kind}-{rank}-0-{rate}"
-            tried[rate] = fit(setup, base, rows, kind, n_steps, rate, 0, rank, at)
-        best = min(tried, key=lambda rate: tried[rate]["validation_loss"])
-        said = {"kind": kind, "rank": rank, "learning_rate": best}
-        for seed in range(setup.n_large_seeds if kind == "large" else setup.n_seeds):
-            at = folder / f"{kind}-{rank}-{seed}-{best}"
-            scores = tried[best]
-            if seed:
-                scores = fit(setup, base, rows, kind, n_steps, best, seed, rank, at)
-            parts = {"fits": pd.DataFrame([said | scores])}
-            if not rank:
-                parts |= tables_of(setup, open_checkpoint(base), at, text, kind)
-            for name, table in parts.items():
-                self.parts.setdefault(name, []).append(table.assign(kind=kind, seed=seed))
-            print(f"{kind}, rank {rank}, seed {seed}, rate {best}: {scores}", flush=True)
-        return best
-
-
-def fit(
-    setup: Setup,
-    base: Path,
-    rows: Mapping[str, Rows],
-    kind: str,
-    n_steps: int,
-    rate: float,
-    seed: int,
-    rank: int,
-    at: Path,
-) -> dict[str, float]:
-    """Fine-tune all weights, or an adapter of one rank and the head; returns losses and accuracy.
-
-    A fine-tune of all weights leaves its snapshots in a folder.
+    Each fine-tune is a cell: what has ended is kept, and not computed again.
     """
-    model = classifier(base, n_classes(rows), seed)
-    trained, scored = model, model
-    if rank:
-        config = lora_config(dict.fromkeys(linear_modules(model), rank), fan_in_fan_out=False)
-        trained = with_adapter(model, config | {"modules_to_save": ["classifier"]}, seed)
-        scored = trained.base_model.model  # its class says that it classifies
-    steps = {n_steps} if kind == "large" else {n_steps, *setup.snapshots}
-    for step in descent(setup, trained, rows["train"], n_steps, rate, seed):
-        if step in steps and not rank:
-            save_model(model, at / f"step-{step}")
-    return score(scored, rows["test"]) | {
-        "validation_loss": score(scored, rows["validation"])["loss"]
-    }
+    sizes = read_params("checkpoints.own", Measure)
+    how = Measures(
+        spectra=read_params("checkpoints.spectra", Spectra),
+        plan=replace(read_params("checkpoints.plan", Plan), n_shuffles=0),
+        sizes=replace(sizes, budgets=setup.budgets, batch_size=setup.batch_size),
+    )
+    found: list[Tables] = []
+    gentle, large = setup.gentle_steps, setup.large_steps
+
+    def computed(runs: Sequence[Run]) -> list[Tables]:
+        jobs = [(fine_tuned, setup, how, run, base, wordnet) for run in runs]
+        return spread_cells({"": jobs}, label="minilm", unit="fine-tune")[""]
+
+    def best(kind: str, n_steps: int, rates: Sequence[float], rank: int = 0) -> float:
+        """The rate with the lowest loss of the first seed on the validation split."""
+        tried = joined(computed([Run(kind, n_steps, rate, 0, rank) for rate in rates]), "fits")
+        return tried.loc[tried["validation_loss"].argmin(), "learning_rate"]
+
+    rate = best("gentle", gentle, setup.rates)
+    for seed in range(setup.n_seeds):
+        found += computed([Run("gentle", gentle, rate, seed, measured=True)])
+        yield tables_so_far(found)
+    for rank in setup.lora_ranks:
+        of_rank = best("lora", gentle, setup.lora_rates, rank)
+        found += computed(
+            [Run("lora", gentle, of_rank, seed, rank) for seed in range(setup.n_seeds)]
+        )
+        yield tables_so_far(found)
+    found += computed(
+        [Run("permuted", gentle, rate, seed, measured=True) for seed in range(setup.n_seeds)]
+    )
+    yield tables_so_far(found)
+    of_large = best("large", large, setup.large_rates)
+    found += computed(
+        [Run("large", large, of_large, seed, measured=True) for seed in range(setup.n_large_seeds)]
+    )
+    yield tables_so_far(found)
+
+
+def tables_so_far(found: Sequence[Tables]) -> Tables:
+    """Every table, of all fine-tunes that have it."""
+    return {name: joined(found, name) for name in dict.fromkeys(n for part in found for n in part)}
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The params of the tables of `make lora`."""
+
+    spectra: Spectra
+    plan: Plan
+    sizes: Measure
+
+
+def fine_tuned(setup: Setup, how: Measures, run: Run, base: Path, wordnet: Path) -> Tables:
+    """The losses and the accuracy of a fine-tune, and its tables if it is measured."""
+    rows = split(setup, base, wordnet)
+    trained = rows["train"]
+    if run.kind == "permuted":
+        order = torch.randperm(len(trained["labels"]), generator=generator(0, "permuted"))
+        trained = trained | {"labels": trained["labels"][order]}
+    model = classifier(base, n_classes(rows), run.seed)
+    whole, scored = model, model
+    if run.rank:
+        ranks = dict.fromkeys(linear_modules(model), run.rank)
+        config = lora_config(ranks, fan_in_fan_out=False) | {"modules_to_save": ["classifier"]}
+        whole = with_adapter(model, config, run.seed)
+        scored = whole.base_model.model  # its class says that it classifies
+    steps = {run.n_steps} if run.kind == "large" else {run.n_steps, *setup.snapshots}
+    said = {"kind": run.kind, "seed": run.seed}
+    with TemporaryDirectory() as made:
+        at = Path(made)
+        for step in descent(setup, whole, trained, run.n_steps, run.rate, run.seed):
+            if step in steps and run.measured:
+                save_model(model, at / f"step-{step}")
+        fit = {"rank": run.rank, "learning_rate": run.rate} | score(scored, rows["test"])
+        fit["validation_loss"] = score(scored, rows["validation"])["loss"]
+        tables = {"fits": pd.DataFrame([fit])}
+        if run.measured:
+            text = at / "t.safetensors"
+            save_file({name: of.contiguous() for name, of in rows["test"].items()}, text)
+            tables |= tables_of(how, open_checkpoint(base), at, text, run.kind)
+    return {name: table.assign(**said) for name, table in tables.items()}
 
 
 def n_classes(rows: Mapping[str, Rows]) -> int:
@@ -332,12 +337,9 @@ def n_classes(rows: Mapping[str, Rows]) -> int:
 
 
 def tables_of(
-    setup: Setup, base: Checkpoint, at: Path, text: Path, kind: str
+    how: Measures, base: Checkpoint, at: Path, text: Path, kind: str
 ) -> dict[str, pd.DataFrame]:
     """The spectra of a fine-tune, and the tables of `make lora`, but where classes are permuted."""
-    of_spectra = read_params("checkpoints.spectra", Spectra)
-    how = read_params("checkpoints.plan", Plan)
-    measure = replace(read_params("checkpoints.own", Measure), budgets=setup.budgets)
     snapshots = open_snapshots(at, base)
     last = max(snapshots, key=lambda one: one.step)
     factors = at / "factors"
@@ -346,7 +348,7 @@ def tables_of(
         parts = []
         kept_ranks = maxsize if one is last else 0
         for layer, files in layers(base, one, initial=False, kept=kept_ranks, heads=True):
-            course = measure_layer(of_spectra, layer, *files)
+            course = measure_layer(how.spectra, layer, *files)
             parts.append(course.tables)
             for tensors, _ in course.states if one is last else ():
                 write_factors(factors / f"layer-{layer.number:04d}.safetensors", tensors)
@@ -355,10 +357,10 @@ def tables_of(
     kept = rows[rows["of"] == "update"].drop(columns="singular_values")
     if kind == "permuted":
         return {"spectra": kept}
-    own = rows[rows["step"] == last.step]
+    ended = rows[rows["step"] == last.step]
     folder = last.checkpoint.folder
     found = planned(
-        how, measure, base.folder, folder, factors, str(text), own, last.run, saved=False
+        how.plan, how.sizes, base.folder, folder, factors, str(text), ended, last.run, saved=False
     )
     return {"spectra": kept, **{name: found[name] for name in ("plans", "losses", "pruning")}}
 

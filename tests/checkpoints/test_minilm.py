@@ -26,6 +26,7 @@ SETUP = program.Setup(
     lora_ranks=(1,),
     n_validation=16,
     n_test=48,
+    n_train=100,
     snapshots=(2,),
     budgets=(1, 4),
 )
@@ -60,7 +61,7 @@ def test_every_fine_tune_has_its_tables_and_measures(wordnet, base, tmp_path, mo
     plan = PLAN | {"n_shuffles": 0}
     params = {"spectra": SPECTRA, "plan": plan, "own": MEASURE | {"n_labels": 8}}
     Path("params.yaml").write_text(yaml.safe_dump({"checkpoints": params}))
-    *_, tables = program.measured_tables(SETUP, base, wordnet, tmp_path / "work")
+    *_, tables = program.measured_tables(SETUP, base, wordnet)
     fits = tables["fits"]
     assert fits.groupby("kind").size().to_dict() == {
         "gentle": 2,
