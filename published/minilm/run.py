@@ -263,7 +263,7 @@ def measured_tables(setup: Setup, base: Path, wordnet: Path) -> Iterator[dict[st
     def best(kind: str, n_steps: int, rates: Sequence[float], rank: int = 0) -> float:
         """The rate with the lowest loss of the first seed on the validation split."""
         tried = joined(computed([Run(kind, n_steps, rate, 0, rank) for rate in rates]), "fits")
-        return tried.loc[tried["validation_loss"].argmin(), "learning_rate"]
+        return rates[int(tried["validation_loss"].to_numpy().argmin())]
 
     rate = best("gentle", gentle, setup.rates)
     for seed in range(setup.n_seeds):
