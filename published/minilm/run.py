@@ -255,6 +255,7 @@ def measured_tables(setup: Setup, base: Path, wordnet: Path) -> Iterator[dict[st
         sizes=replace(sizes, budgets=setup.budgets, batch_size=setup.batch_size),
     )
     found: list[Tables] = []
+    searched: list[Tables] = []
     gentle, large = setup.gentle_steps, setup.large_steps
 
     def computed(runs: Sequence[Run]) -> list[Tables]:
@@ -264,27 +265,28 @@ def measured_tables(setup: Setup, base: Path, wordnet: Path) -> Iterator[dict[st
     def best(kind: str, n_steps: int, rates: Sequence[float], rank: int = 0) -> float:
         """The rate with the lowest loss of the first seed on the validation split."""
         tried = joined(computed([Run(kind, n_steps, rate, 0, rank) for rate in rates]), "fits")
+        searched.append({"rates": tried})
         return rates[int(tried["validation_loss"].to_numpy().argmin())]
 
     rate = best("gentle", gentle, setup.rates)
     for seed in range(setup.n_seeds):
         found += computed([Run("gentle", gentle, rate, seed, measured=True)])
-        yield tables_so_far(found)
+        yield tables_so_far([*found, *searched])
     for rank in setup.lora_ranks:
         of_rank = best("lora", gentle, setup.lora_rates, rank)
         found += computed(
             [Run("lora", gentle, of_rank, seed, rank) for seed in range(setup.n_seeds)]
         )
-        yield tables_so_far(found)
+        yield tables_so_far([*found, *searched])
     found += computed(
         [Run("permuted", gentle, rate, seed, measured=True) for seed in range(setup.n_seeds)]
     )
-    yield tables_so_far(found)
+    yield tables_so_far([*found, *searched])
     of_large = best("large", large, setup.large_rates)
     found += computed(
         [Run("large", large, of_large, seed, measured=True) for seed in range(setup.n_large_seeds)]
     )
-    yield tables_so_far(found)
+    yield tables_so_far([*found, *searched])
 
 
 def tables_so_far(found: Sequence[Tables]) -> Tables:
