@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report pages test test-slow test-all torture bench compare sweep lora deps readme unseen publish gpu clean-scratch docs help
+.PHONY: repro report pages test test-slow test-all torture bench compare sweep lora deps readme unseen publish gpu clean-scratch docs notebook help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override TORCH := $(value TORCH)
@@ -24,6 +24,7 @@ override NAME := $(value NAME)
 override EVAL := $(value EVAL)
 override HEADS := $(value HEADS)
 override LEADING := $(value LEADING)
+override THOROUGH := $(value THOROUGH)
 override MINUTES := $(value MINUTES)
 override FOLDER := $(value FOLDER)
 override SOURCE := $(value SOURCE)
@@ -39,7 +40,7 @@ override SEED := $(value SEED)
 override LAB_WORKERS := $(value LAB_WORKERS)
 override LAB_MIXED_CPUS := $(value LAB_MIXED_CPUS)
 override MAX_MEMORY := $(value MAX_MEMORY)
-export TORCH REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL HEADS LEADING FAULTS SEED SEEDS DATASETS DEVICE FIGURE PARAMS
+export TORCH REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL HEADS LEADING THOROUGH FAULTS SEED SEEDS DATASETS DEVICE FIGURE PARAMS
 export LAB_WORKERS LAB_MIXED_CPUS MAX_MEMORY
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
@@ -109,6 +110,10 @@ gpu: .venv/installed
 docs: .venv/docs
 	$(ACTIVATE) && python -m tools.site
 
+# What a notebook of docs/ needs: Jupyter or an editor then finds its kernel, .venv
+notebook: .venv/notebook
+	@echo "open docs/first_head.ipynb in an editor that runs notebooks, with the Python of .venv as its kernel"
+
 # Forget finished and interrupted trainings, which are kept so that they need not be trained again
 clean-scratch:
 	rm -rf .dvc/tmp/scratch
@@ -119,7 +124,7 @@ help:
 		Makefile
 
 # What is installed, and extras: whatever is not whole there, or fits another folder or other requirements, is mended first.
-.venv/installed .venv/docs .venv/ray .venv/s3 .venv/bench .venv-report/report .venv-report/pages: FORCE
+.venv/installed .venv/docs .venv/notebook .venv/ray .venv/s3 .venv/bench .venv-report/report .venv-report/pages: FORCE
 	@if $(@D)/bin/python -I -c "" 2>/dev/null; then $(@D)/bin/python -I tools/environment.py $(@F); \
 		else $(PYTHON) -I tools/environment.py $(@F); fi
 

@@ -12,11 +12,22 @@ from lib.files.inputs import read_json, without_json_digest
 from lib.files.params import load_yaml, parse
 from lib.pages.claims import turned
 from lib.pages.html import drawing, write_page
-from lib.pages.judging import STOOD, on_unseen_seeds
 from lib.pages.number_lines import number_lines
+from lib.pages.unseen import (
+    Runs,
+    bar_in_words,
+    numbers,
+    of_item,
+    of_item_with_numbers,
+    read_runs,
+    set_when,
+    threshold,
+    worst,
+)
 from lib.work.command import OutFile, run
 
 CLAIM = {"family", "item", "statement", "bar", "figure", "command", "holds", "n"}
+CLAIM |= {"interval", "better", "over", "stood"}
 ITEM = {"family", "title", "answer", "claims"}
 MARKS = {  # of answers: how a board and an item show them
     "reproduced": "good",
@@ -37,6 +48,7 @@ FILTERS = {
 }
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 ASKED = re.compile(r"\basked\b|\bbar\b")
+DIAGRAM = "diagram"  # the name of a figure that stands above the items of its family
 SHORT = 50  # characters of a sentence that says the bar alone
 
 
@@ -47,6 +59,8 @@ class Caption:
     title: str
     caption: str
     of: str | None = None
+    frames: str | None = None  # what its frames vary
+    item: str | None = None  # the item beside which it stands, besides those that name it
 
 
 @dataclass(frozen=True)
@@ -90,24 +104,38 @@ def main(
         for number, path in enumerate(shown)
     }
     kinds = {name: kinds_of(item) for name, item in answered.items()}
-    runs = published / "unseen.json"
+    made = published / "unseen.json"
+    runs = read_runs(published)
     write_page(
         template,
         page,
         claims=judged,
         items=answered,
-        stood=STOOD,
+        bar_in_words=bar_in_words,
+        threshold=threshold,
+        set_when=set_when,
         marks=MARKS,
         filters=FILTERS,
         kinds=kinds,
         counted={kind: sum(kind in found for found in kinds.values()) for kind in FILTERS},
         in_short={name: in_short(item.get("found", "")) for name, item in answered.items()},
-        lines={name: number_lines(claim) for name, claim in judged.items()},
+        limits_in_short={
+            name: SENTENCE.split(item["limits"])[0]
+            for name, item in answered.items()
+            if "limits" in item
+        },
+        lines={name: number_lines(with_worst(claim, name, runs)) for name, claim in judged.items()},
         claims_commands=lambda item: dict.fromkeys(
             judged[one]["command"] for one in item["claims"]
         ),
-        on_unseen_seeds=on_unseen_seeds,
-        runs_on_unseen_seeds=read_json(runs) if runs.exists() else [],
+        of_item=of_item,
+        unseen_said={
+            name: of_item_with_numbers(item, judged, runs) for name, item in answered.items()
+        },
+        unseen_numbers=lambda name, seeds: (
+            numbers(judged[name], runs[seeds][name]) if name in runs.get(seeds, {}) else ""
+        ),
+        runs_on_unseen_seeds=read_json(made) if made.exists() else [],
         papers=papers,
         sections=sections,
         figures=figures,
@@ -118,6 +146,17 @@ def main(
     print(f"the report is {page}: {len(answered)} items, {len(shown)} figures, {megabytes:.2f} MB")
     for line in turned(judged, committed(claims)):
         print(line)
+
+
+def with_worst(claim: dict[str, Any], name: str, runs: Runs) -> dict[str, Any]:
+    """The claim in which every run on unseen seeds has its worst value too, where that decides."""
+    if claim.get("over") != "every" or "unseen" not in claim:
+        return claim
+    unseen = {
+        seeds: one | {"worst": worst(claim, runs.get(seeds, {}).get(name, {}))}
+        for seeds, one in claim["unseen"].items()
+    }
+    return claim | {"unseen": unseen}
 
 
 def committed(file: Path) -> dict[str, Any]:
@@ -138,7 +177,7 @@ def read_named(path: Path, what: str, keys: set[str]) -> dict[str, dict[str, Any
 
 
 def kinds_of(item: dict[str, Any]) -> list[str]:
-    """By which filters of the page an item is shown."""
+    """The filters of the page by which an item is shown."""
     size = item.get("size", "")
     found = {
         "all": True,
@@ -153,12 +192,15 @@ def kinds_of(item: dict[str, Any]) -> list[str]:
 def in_short(found: str) -> str:
     """The sentence of what was found that says what was asked, or else the first.
 
-    Where it says the bar alone, the sentence before it stands with it.
+    Where it says the bar alone, the sentence before it stands with it. What follows a semicolon
+    behind the bar, such as the null, is left to its own column.
     """
     sentences = SENTENCE.split(found)
     place = next((k for k, one in enumerate(sentences) if ASKED.search(one)), 0)
     first = place - 1 if place and len(sentences[place]) < SHORT else place
-    return " ".join(sentences[first : place + 1])
+    said = " ".join(sentences[first : place + 1])
+    asked, semicolon, _ = said.rpartition("; ")
+    return f"{asked}." if semicolon and ASKED.search(asked) else said
 
 
 def plotted_folders(families: list[Path]) -> dict[Path, str]:
@@ -209,14 +251,32 @@ def section(
     beside = {}
     for name, item in own.items():
         named = [item.get("figure", ""), *(claims[claim]["figure"] for claim in item["claims"])]
-        beside[name] = [path for path in dict.fromkeys(named) if path in figures]
+        with_frames = [path for figure in named for path in (figure, frames_of(figure))]
+        with_frames += [
+            path
+            for path, figure in figures.items()
+            if f"{figure['family']}.{figure['said'].item}" == name
+        ]
+        beside[name] = [path for path in dict.fromkeys(with_frames) if path in figures]
     shown = dict.fromkeys(path for paths in beside.values() for path in paths)
     others = [
         path
         for path, figure in figures.items()
         if figure["family"] == family and path not in shown and path.startswith("plots/")
     ]
-    return {"items": beside, "others": others, "figures": [*shown, *others]}
+    diagrams = [path for path in others if Path(path).stem == DIAGRAM]
+    others = [path for path in others if path not in diagrams]
+    return {
+        "items": beside,
+        "diagrams": diagrams,
+        "others": others,
+        "figures": [*shown, *diagrams, *others],
+    }
+
+
+def frames_of(figure: str) -> str:
+    """The path that a figure's frames have, of which a page shows one at a time."""
+    return figure.removesuffix(".svg") + "-frames.svg"
 
 
 if __name__ == "__main__":

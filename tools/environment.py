@@ -3,8 +3,8 @@
 Set-up ends with a mark, `.venv/installed`, which says where .venv is, for which Python, of which
 requirements, and which packages it holds. What does not fit the mark is mended: a set-up that was
 broken off, a folder that was moved or copied, a package that was installed by hand, requirements
-that changed. An extra (docs, ray, s3, bench) has a mark and a file of requirements of its own. With
-`TORCH=cpu` in the environment torch is the build for a CPU, which is a fifth as large.
+that changed. An extra (docs, notebook, ray, s3, bench) has a mark and a file of requirements of its
+own. With `TORCH=cpu` in the environment torch is the build for a CPU, which is a fifth as large.
 
 What draws the report (report), and the site beside it (pages), needs a fiftieth of that: it is set
 up apart, in .venv-report, so that neither set-up changes the other.
@@ -38,6 +38,7 @@ PLOTS = Path(".dvc/tmp/plots.html")
 MADE_OF = {  # the files of which each part of the set-up is made
     "installed": [MAIN, "requirements.cuda.txt", PIP, UV, "tools/plots.py", "tools/plots.html"],
     "docs": ["requirements.docs.txt"],
+    "notebook": ["requirements.notebook.txt"],
     "ray": ["requirements.ray.txt"],
     "s3": ["requirements.s3.txt"],
     "bench": ["benchmarks/requirements.txt"],

@@ -5,7 +5,9 @@ TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT 
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
 Products of heads are measured where there is a TEXT, or with HEADS=yes. With LEADING=yes spectra
-are the leading singular values alone that adapters need, which is quicker by far.
+are the leading singular values alone that adapters need, which is quicker by far. With THOROUGH=no
+and a TEXT only what decides or is quoted is measured: no shuffled ranks, no pruning, and on the
+base the losses of the chosen rule and of uniform alone.
 NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
 the folder of an adapter as its last argument and prints one number. The params are those of
 `checkpoints.own`. What peft does not adapt as it is, and what is never called, is in no plan; the
@@ -35,7 +37,13 @@ from tqdm import tqdm
 
 from lib.checkpoints.adapters import LISTED, whether
 from lib.checkpoints.factors import factors_disk
-from lib.checkpoints.figures import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
+from lib.checkpoints.figures import (
+    RULES,
+    pruned,
+    ranks_of_modules,
+    share_lost,
+    spectra_of_snapshots,
+)
 from lib.checkpoints.folders import (
     Checkpoint,
     adapter_disk,
@@ -46,12 +54,18 @@ from lib.checkpoints.folders import (
 )
 from lib.checkpoints.gains import check_text
 from lib.checkpoints.library import unloaded
-from lib.checkpoints.linear_modules import by_layers, linear_modules, shared_linear_modules
+from lib.checkpoints.linear_modules import (
+    by_layers,
+    empty_linear_modules,
+    linear_modules,
+    shared_linear_modules,
+)
 from lib.checkpoints.loading import task_type
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.peft_models import not_adapted, read_back
 from lib.checkpoints.samples import few_labels, labels_of_samples
+from lib.checkpoints.size_charts import size_chart
 from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import Batch, read_batches
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
@@ -72,8 +86,24 @@ PAIR = "pair.json"  # in OUT: the pair that it is of
 REFUSED = "left_out.json"  # in OUT: the modules that no plan has, and why
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
 MEASURED = ("loss_on_base", "above_uniform", "noise", "share_noise", "accuracy", "accuracy_noise")
+LOST = (
+    "The share of the gain that a plan loses, with all else as tuned: less is better. Where "
+    "shuffles of the attributed ranks lose as much (the band), it is not their place that helps."
+)
+RANKS = "Which modules get a large rank, and which a small one: dark is large."
+REMOVED = (
+    "The loss of the fine-tune when weights, or entries of its updates, are set to zero. What "
+    "can be removed is where a curve still lies on the line of the fine-tune."
+)
+SPECTRA = (
+    "The singular values of the largest updates: a steep fall means that a low rank holds most of "
+    "the update. What lies below the dashed line may be rounding."
+)
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
+EMPTY = "the weight is empty"
+# What vLLM takes for --max-lora-rank: its LoRAConfig
+SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 UNCALLED = "the weight is read and the forward never runs: only what is merged has an effect"
 
 
@@ -88,38 +118,52 @@ def main(
     eval: str = "",  # noqa: A002 (the variable that a user gives)
     heads: str = "",
     leading: str = "no",
+    thorough: str = "yes",
 ) -> None:
     program = eval_program(eval)
     named = check_name(name)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
-    how_much = spectra_options(heads, leading, text)
-    found = checked(base, tuned, out, text, saved=saved, equal=equal)
+    wholly = "yes" if whether("THOROUGH", thorough) else "no"
+    sizes = read_params("checkpoints.own", Measure)
+    how = read_params("checkpoints.plan", Plan)
+    how_much = spectra_options(heads, leading, text, sizes.budgets)
+    found = checked(base, tuned, out, text, how, sizes, saved=saved, equal=equal)
     begun, kind, refused, plannable = found
     (out / "page.html").unlink(missing_ok=True)  # it would be of other adapters until it is made
     write_json(pair(base, tuned), out / PAIR)
     write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
     spectra = out / "spectra.parquet"
     factors = out / "factors"
-    keeping = (f"--factors={factors}", f"--kept={most_kept(text)}") if plannable else ()
+    keeping = (
+        (f"--factors={factors}", f"--kept={most_kept(text, sizes.budgets)}") if plannable else ()
+    )
     call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping, *how_much)
     if plannable:
         write_json(refused, out / REFUSED)
         options = (f"--modules-to-save={modules_to_save}", f"--without={out / REFUSED}")
-        call("plan", *SECTIONS, base, tuned, text, spectra, factors, out / "plans", *options)
+        given = (base, tuned, text, spectra, factors, out / "plans")
+        call("plan", *SECTIONS, *given, *options, f"--thorough={wholly}")
         named = named or hub_name(replace(begun, folder=base.resolve()))  # wherever it is read
-        how = (*options, f"--ranks={ranks}", f"--name={named}")
-        call("adapt", base, tuned, out / "plans", factors, out / "adapters", *how)
-        read_all_back(begun, tuned, text, out / "adapters")
+        options = (*options, f"--ranks={ranks}", f"--name={named}")
+        call("adapt", base, tuned, out / "plans", factors, out / "adapters", *options)
+        read_all_back(begun, tuned, text, out / "adapters", sizes, how.device)
         if program:
             add_evaluations(program, out / "adapters")
-    share = read_params("checkpoints.plan", Plan).max_loss_share
-    page(begun, tuned, text, out, share, planned=plannable, saved=saved, kind=kind)
+    page(begun, tuned, text, out, how.max_loss_share, planned=plannable, saved=saved, kind=kind)
     print(f"the page is {out / 'page.html'}")
 
 
 def checked(
-    base: Path, tuned: Path, out: Path, text: str, *, saved: bool, equal: bool = False
+    base: Path,
+    tuned: Path,
+    out: Path,
+    text: str,
+    how: Plan,
+    sizes: Measure,
+    *,
+    saved: bool,
+    equal: bool = False,
 ) -> tuple[Checkpoint, str, dict[str, str], bool]:
     """The base, what the tuned one is in words, the modules that no plan has, with the reason, and
     whether there can be a plan for the model.
@@ -131,8 +175,7 @@ def checked(
     check_out(out, base, tuned, snapshots)
     check_writable(out, "OUT")
     check_writable(scratch_root(), "scratch")
-    wanted = read_params("checkpoints.own", Measure)
-    needed = room(begun, snapshots, wanted.budgets, text, saved=saved, equal=equal)
+    needed = room(begun, snapshots, sizes.budgets, text, saved=saved, equal=equal)
     check_disk(out, needed, "OUT")
     plannable = True
     refused: dict[str, str] = {}
@@ -150,19 +193,18 @@ def checked(
         refused, n_adapted = adaptable(snapshots[-1].checkpoint)
         plannable = said_whether_any(tuned, refused, n_adapted)
     if plannable:
-        device = read_params("checkpoints.plan", Plan).device
         kinds = {str(one.checkpoint.config.get("architectures")) for one in snapshots}
         live = saved or kinds != {str(begun.config.get("architectures"))}
-        check_plan_memory(begun, text, device, live=live, n_parameters=n_parameters)
+        check_plan_memory(begun, text, how.device, live=live, n_parameters=n_parameters)
     batches = []
     if plannable and text != "-":
         try:
-            batches = batches_of(begun, snapshots[-1].checkpoint, text)
+            batches = batches_of(begun, snapshots[-1].checkpoint, text, sizes)
         except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
     if plannable:
-        measured = batches[wanted.n_batches :][: wanted.n_measured_batches]
+        measured = batches[sizes.n_batches :][: sizes.n_measured_batches]
         warn_of_few(measured)
         last = {one.run: one.checkpoint for one in snapshots}
         n_left = []
@@ -183,6 +225,7 @@ def adaptable(tuned: Checkpoint) -> tuple[dict[str, str], int]:
     model = made()
     names = list(linear_modules(model))
     refused = dict.fromkeys(shared_linear_modules(model), SHARED)
+    refused |= dict.fromkeys(empty_linear_modules(model), EMPTY)
     without = not_adapted(made, names, task_type(tuned.config, tuned.tensors, ()))
     return refused | without, len(names) - len(without)
 
@@ -198,9 +241,10 @@ def said_whether_any(tuned: Path, refused: dict[str, str], n_left: int) -> bool:
     return False
 
 
-def batches_of(base: Checkpoint, tuned: Checkpoint, text: str, device: str = "cpu") -> list[Batch]:
+def batches_of(
+    base: Checkpoint, tuned: Checkpoint, text: str, wanted: Measure, device: str = "cpu"
+) -> list[Batch]:
     """The batches of a text by which a plan is made, measured and chosen."""
-    wanted = read_params("checkpoints.own", Measure)
     n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
     config = base.config | {"architectures": tuned.config.get("architectures")}
     sizes = (wanted.seq_len, wanted.batch_size, n_batches)
@@ -208,17 +252,17 @@ def batches_of(base: Checkpoint, tuned: Checkpoint, text: str, device: str = "cp
     return read_batches(base.folder, config, Path(text), *sizes, device, n_labels=n_labels)
 
 
-def read_all_back(base: Checkpoint, tuned: Path, text: str, adapters: Path) -> None:
+def read_all_back(
+    base: Checkpoint, tuned: Path, text: str, adapters: Path, sizes: Measure, device: str
+) -> None:
     """Load every adapter by peft, and put into `adapters.json` the loss that it then has.
 
     What is wrong with one is said there and on its card.
     """
-    device = read_params("checkpoints.plan", Plan).device
-    sizes = read_params("checkpoints.own", Measure)
     last = {one.run: one.checkpoint for one in tuned_snapshots(base, tuned)}
     batches = []
     if text != "-":
-        batches = batches_of(base, list(last.values())[-1], text, device)
+        batches = batches_of(base, list(last.values())[-1], text, sizes, device)
         batches = batches[sizes.n_batches :][: sizes.n_measured_batches]
     listed = read_json(adapters / LISTED)
     for one in tqdm(listed, desc="loading by peft", unit="adapter"):
@@ -327,24 +371,24 @@ def room(
     n_runs = len({one.run for one in snapshots})
     leading = read_params("checkpoints.spectra", Spectra).rank
     spectra = 8 * len(snapshots) * sum(map(min, shapes))
-    spectra += n_runs * factors_disk(shapes, leading, most_kept(text) or maxsize)
+    spectra += n_runs * factors_disk(shapes, leading, most_kept(text, budgets) or maxsize)
     return 2 * spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
 
 
-def spectra_options(heads: str, leading: str, text: str) -> tuple[str, ...]:
+def spectra_options(heads: str, leading: str, text: str, budgets: Sequence[int]) -> tuple[str, ...]:
     """How much the spectra hold: products of heads, where there is a TEXT or HEADS asks for them;
     with LEADING, of every matrix the values alone that the largest uniform rank needs.
     """
     asked = whether("HEADS", heads or ("no" if text == "-" else "yes"))
     options = [f"--heads={'yes' if asked else 'no'}"]
     if whether("LEADING", leading):
-        options.append(f"--leading={max(read_params('checkpoints.own', Measure).budgets)}")
+        options.append(f"--leading={max(budgets)}")
     return tuple(options)
 
 
-def most_kept(text: str) -> int:
+def most_kept(text: str, budgets: Sequence[int]) -> int:
     """How many triplets of a matrix the spectra keep: what a uniform rank may ask, or all (0)."""
-    return max(read_params("checkpoints.own", Measure).budgets) if text == "-" else 0
+    return max(budgets) if text == "-" else 0
 
 
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
@@ -402,8 +446,18 @@ def page(
     measured = planned and text != "-"
     with styled():
         last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
-        figures = [drawn("Spectra of the largest updates", last)]
-        parts = ("plans", "losses", "least", "adapters", "best", "worse", "few")
+        figures = [drawn("Spectra of the largest updates", last, SPECTRA)]
+        parts = (
+            "plans",
+            "losses",
+            "least",
+            "adapters",
+            "best",
+            "worse",
+            "few",
+            "charts",
+            "served_rank",
+        )
         values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in TABLES}
@@ -428,8 +482,9 @@ def page(
     )
 
 
-def drawn(title: str, figure: Figure) -> dict[str, Any]:
-    return {"title": title, "picture": picture(rendered(figure), title)}
+def drawn(title: str, figure: Figure, said: str) -> dict[str, Any]:
+    """A figure with its title, and what is to be seen in it."""
+    return {"title": title, "said": said, "picture": picture(rendered(figure), title)}
 
 
 def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[str, Any]]:
@@ -437,11 +492,14 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
     plans, modules = (tables[name][tables[name]["run"] == first] for name in ("plans", "modules"))
     budgets = sorted(set(plans["budget"]))
     title = f"Ranks at the budget of a uniform rank {budgets[len(budgets) // 2]}"
-    figures = [drawn(title, ranks_of_modules(plans, modules))]
+    figures = [drawn(title, ranks_of_modules(plans, modules), RANKS)]
     if measured:
-        figures.insert(0, drawn("Share of the gain that is lost", share_lost(tables["plans"])))
-        removed = pruned(tables["pruning"], tables["losses"])
-        figures.append(drawn("Loss when weights or updates are removed", removed))
+        figures.insert(
+            0, drawn("Share of the gain that is lost", share_lost(tables["plans"]), LOST)
+        )
+        if len(tables["pruning"]):
+            removed = pruned(tables["pruning"], tables["losses"])
+            figures.append(drawn("Loss when weights or updates are removed", removed, REMOVED))
     return figures
 
 
@@ -469,7 +527,12 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         for _, row in plain.iterrows()
     ]
     budgets = tables["budgets"]
-    losses = tables["losses"].to_dict("records")
+    losses: list[dict[str, Any]] = tables["losses"].to_dict("records")  # pyright: ignore
+    colors = {rule: color for rule, (color, _) in RULES.items()}
+    charts = [
+        size_chart([row for row in rows if row["run"] == loss["run"]], loss, colors)
+        for loss in losses
+    ]
     few = {}
     best = {}
     worse = {}
@@ -490,7 +553,19 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         "best": best,
         "worse": worse,
         "few": few,
+        "charts": [chart for chart in charts if chart is not None],
+        "served_rank": served_rank(plain, [*best.values(), *adapters]),
     }
+
+
+def served_rank(plans: pd.DataFrame, adapters: Sequence[dict[str, Any]]) -> int:
+    """The least rank up to which vLLM is to serve, so that it takes the first of these adapters."""
+    if not adapters:
+        return SERVED_RANKS[0]
+    own = (plans["run"] == adapters[0]["run"]) & (plans["budget"] == adapters[0]["budget"])
+    ranks = plans[own & (plans["rule"] == adapters[0]["rule"])]["ranks"]
+    largest = max((int(max(one, default=0)) for one in ranks), default=0)
+    return next((rank for rank in SERVED_RANKS if rank >= largest), largest)
 
 
 def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:

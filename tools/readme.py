@@ -19,8 +19,22 @@ from lib.files.params import load_yaml
 from lib.files.tables import read_json, read_table
 from lib.gradual_rank.figures.optimizers import name_of
 from lib.pages.claims import VERDICTS
-from lib.pages.judging import STOOD, on_unseen_seeds
+from lib.pages.unseen import (
+    Runs,
+    bar_in_words,
+    comparisons,
+    of_claim,
+    of_item,
+    of_item_with_numbers,
+    read_runs,
+    set_when,
+    threshold,
+)
 
+OF_PAPERS = (
+    "Items of the papers whose main claim did not hold here (what fails in an item that was "
+    "reproduced *in part* is in [docs/claims.md](docs/claims.md)):"
+)
 ROOT = Path(__file__).parents[1]
 CHANGES = {
     "square_change_KQ": "squares, W_K and W_Q",
@@ -39,14 +53,22 @@ the answer, what was found, and the claims behind it.
 
 An answer has three marks. *Size*: whether we ran the paper's size or a smaller one. *Unseen seeds*:
 whether runs on seeds that set no bar give the same answer; where one does not, the answer is
-*fragile*. *Bar*: whether it is the paper's or a theorem's, was set before the first run, or after
-it. A bar that was set after a run confirms nothing about that run. Every bar stood before the runs
-on unseen seeds, so these are the confirmation.
+*fragile*. *Bar*: whether it is the paper's or a theorem's, or ours, and then whether it was set
+before the first run or after it. A bar that was set after a run confirms nothing about that run.
+Every bar stood before the runs on unseen seeds, so these are the confirmation.
 
-A number is the median with its 95 % interval, or the mean with Student's where the bar is of the
-mean; below six seeds it is the range. If a claim has several cases, we show the one closest to its
-bar, and in how many of them the null is beaten. A claim that does not hold is a *finding* (it is
-wrong, and we say why), a *limit* (it holds in part) or a *bar missed* (by little).
+A number is the median, or the mean where the bar is of the mean; behind it stand its 95 % interval,
+or the range below six seeds, and `n`, how many seeds, bases or tasks it is of. Where every value
+has to meet the bar, the worst one stands beside the median. A null is the same measure, in the same
+unit, of what should do worse, such as training on permuted labels.
+
+If a claim has several cases, we show the one closest to its bar, and say in how many of them the
+null is beaten. The numbers on unseen seeds are of the same case; *nearest case* says that a run
+kept only the case closest to its bar there, which may be another one.
+
+A claim that does not hold is a *finding* (it is wrong, and we say why), a *limit* (it holds in part
+of its cases) or a *bar missed* (it is better than its null, but outside of its bar). A *check* is a
+claim that no run could have failed; it guards our code and is no evidence.
 [statistics.md](statistics.md) says what all of this is worth.
 
 """
@@ -54,17 +76,16 @@ UNSURE = ("not reproduced", "contradicted", "no")
 Named = dict[str, dict[str, Any]]
 
 
-def page(items: Named, claims: Named) -> str:
+def page(items: Named, claims: Named, runs: Runs) -> str:
     """All items and claims as Markdown, a section for each family."""
-    families = dict.fromkeys(item["family"] for item in items.values())
-    sections = [
-        section(name, {key: one for key, one in items.items() if one["family"] == name}, claims)
-        for name in families
-    ]
+    families: dict[str, Named] = {}
+    for name, item in items.items():
+        families.setdefault(item["family"], {})[name] = item
+    sections = [section(family, own, claims, runs) for family, own in families.items()]
     return PAGE + "\n\n".join(sections) + "\n"
 
 
-def section(family: str, items: Named, claims: Named) -> str:
+def section(family: str, items: Named, claims: Named, runs: Runs) -> str:
     """The items of one family, each with its claims, behind a table of their answers."""
     lines = [f"## {family}: {counted(items)}", ""]
     lines += ["| item | answer | size | unseen seeds | bar |", "|-|-|-|-|-|"]
@@ -78,7 +99,7 @@ def section(family: str, items: Named, claims: Named) -> str:
         lines += ["", f"**Scope.** {item['scope']}"] if "scope" in item else []
         if item["claims"]:
             lines += ["", "| claim | number | null | bar | unseen seeds | |", "|-|-|-|-|-|-|"]
-            lines += [row(item, claims[name]) for name in item["claims"]]
+            lines += [row(item, name, claims[name], runs) for name in item["claims"]]
     return "\n".join(lines)
 
 
@@ -89,8 +110,8 @@ def marked(name: str, item: dict[str, Any]) -> list[str]:
         f"[{item['title']}](#{name})",
         item["answer"],
         item.get("size", "") if tested else "",
-        on_unseen_seeds(item) if tested else "",
-        item.get("stood", ""),
+        of_item(item) if tested else "",
+        set_when(item),
     ]
 
 
@@ -100,14 +121,14 @@ def counted(items: Named) -> str:
     return ", ".join(f"{n} {answer}" for answer, n in answers.items())
 
 
-def row(item: dict[str, Any], claim: dict[str, Any]) -> str:
+def row(item: dict[str, Any], name: str, claim: dict[str, Any], runs: Runs) -> str:
     """A claim as a row of a table; one of ours says so among the paper's."""
     verdict = VERDICTS[claim["holds"]] if claim["holds"] is not False else claim["outcome"]
     own = " (ours)" if "says" in item and claim["kind"] == "ours" else ""
-    own += " (a check: it could not fail)" if claim.get("check") else ""
-    stood = f"{claim['bar']}, {STOOD[claim['stood']]}"
-    cells = [claim["statement"] + own, value(claim), null(claim), stood, on_unseen_seeds(claim)]
-    return as_row([*cells, verdict])
+    own += " (a check, which no run could have failed)" if claim.get("check") else ""
+    bar = f"{bar_in_words(claim)}; {threshold(claim)}"
+    unseen = of_claim(claim, name, runs)
+    return as_row([claim["statement"] + own, value(claim), null(claim), bar, unseen, verdict])
 
 
 def as_row(cells: list[str]) -> str:
@@ -123,6 +144,7 @@ def value(claim: dict[str, Any]) -> str:
     ends = ends or [claim["min"], claim["max"]]
     said = f"{claim['value']:.3g}"
     if claim["n"] > 1:
+        said = f"{'mean' if claim['over'] == 'mean' else 'median'} {said}"
         said += f" ({' to '.join('–' if end is None else f'{end:.3g}' for end in ends)}; "
         said += f"n = {claim['n']})"
     where = [claim[key] for key in ("case", "scale") if claim.get(key)]
@@ -139,11 +161,11 @@ def null(claim: dict[str, Any]) -> str:
     return f"{beside['value']:.3g}: {beside['what']}{beats}"
 
 
-def results(items: Named) -> str:
+def results(items: Named, claims: Named, runs: Runs) -> str:
     """What README says of the items that have a headline and hold, each with marks and links."""
     return "\n".join(
         f"- {item['headline']} [Figure]({item['figure']}), [claims]({linked(name)}). "
-        f"*{marks(item)}*"
+        f"*{marks(item, claims, runs)}*"
         for name, item in items.items()
         if "headline" in item and item["answer"] not in UNSURE
     )
@@ -160,7 +182,7 @@ def unsure(items: Named) -> str:
         ]
         return "\n".join(lines or ["- None."])
 
-    papers = f"Claims of the papers that did not hold here:\n\n{listed(False)}"
+    papers = f"{OF_PAPERS}\n\n{listed(False)}"
     return f"{papers}\n\nQuestions of ours whose answer is no:\n\n{listed(True)}"
 
 
@@ -178,13 +200,15 @@ def score(items: Named) -> str:
     return f"The papers' items: {papers}. Our own questions: {ours}. {unseen}"
 
 
-def fragile(items: Named) -> str:
-    """The items whose answer is another on unseen seeds, as a list."""
+def fragile(items: Named, claims: Named, runs: Runs) -> str:
+    """The items whose answer is another on unseen seeds, as a list with the numbers of both."""
     found = [
-        f"- [{item['title']}]({linked(name)}): *{item['answer']}* here, with {item['number']}; "
-        + "; ".join(
-            f"*{one['answer']}* on seeds +{seeds}, with {one.get('number', 'no number')}"
-            for seeds, one in item["unseen"].items()
+        f"- [{item['title']}]({linked(name)}): *{item['answer']}* here; "
+        + "; ".join(f"*{one['answer']}* on seeds +{seeds}" for seeds, one in item["unseen"].items())
+        + ". "
+        + " ".join(
+            f'"{claims[claim]["statement"]}" {said[:1].upper()}{said[1:]}.'
+            for claim, said in comparisons(item, claims, runs).items()
         )
         for name, item in items.items()
         if item.get("fragile")
@@ -194,10 +218,11 @@ def fragile(items: Named) -> str:
     return "\n".join(found or [none])
 
 
-def marks(item: dict[str, Any]) -> str:
+def marks(item: dict[str, Any], claims: Named, runs: Runs) -> str:
     """The three marks of an answer in a few words."""
     size = f"Size: {item['size']}. " if "size" in item else ""
-    return f"{size}Unseen seeds: {on_unseen_seeds(item)}. Bar: {item['stood']}."
+    unseen = of_item_with_numbers(item, claims, runs)
+    return f"{size}Unseen seeds: {unseen}. Bar: {set_when(item)}."
 
 
 def first_sentence(text: str) -> str:
@@ -267,13 +292,14 @@ def main() -> None:
     claims = read_json(ROOT / "metrics" / "claims.json")
     captions = captions_of(claims)
     items = read_json(ROOT / "metrics" / "items.json")
-    (ROOT / "docs" / "claims.md").write_text(page(items, claims), encoding="utf-8")
+    runs = read_runs(ROOT / "published")
+    (ROOT / "docs" / "claims.md").write_text(page(items, claims, runs), encoding="utf-8")
     parts = {
         "README.md": {
             "score": score(items),
-            "results": results(items),
+            "results": results(items, claims, runs),
             "what does not hold": unsure(items),
-            "what is fragile": fragile(items),
+            "what is fragile": fragile(items, claims, runs),
         },
         "docs/optimisers.md": conserved(ROOT / "metrics/gradual_rank/optimizers/tables"),
     }

@@ -101,9 +101,15 @@ def publish(
 
 
 def short(named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Answers and verdicts with their numbers, and no more."""
-    kept = ("answer", "number", "limits", "holds", "value", "interval_95", "min", "max", "n")
-    return {name: {key: one[key] for key in kept if key in one} for name, one in named.items()}
+    """Answers and verdicts with their numbers, those of every case too, and no more."""
+    kept = ("answer", "number", "limits", "case", "scale", "holds")
+    kept += ("value", "interval_95", "min", "max", "n")
+
+    def of(one: dict[str, Any]) -> dict[str, Any]:
+        said = {key: one[key] for key in kept if key in one}
+        return said | ({"cases": [of(case) for case in one["cases"]]} if one.get("cases") else {})
+
+    return {name: of(one) for name, one in named.items()}
 
 
 def turned(kind: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -147,7 +147,8 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
     """The rows that base and tuned have in common, of each tensor of real numbers in both.
 
     Rows that only one of them has are those of words that were added to the vocabulary. Raises
-    `InputError` where both are one checkpoint, of two architectures, or have other shapes.
+    `InputError` where both are one checkpoint, of two architectures, have other shapes, or have no
+    matrix in common.
     """
     if base.folder.resolve() == tuned.folder.resolve():
         raise InputError(f"{tuned.folder}: {TUNED}, got the base itself")
@@ -171,6 +172,9 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
     if not rows:
         wanted = "wanted tensors of the base's names"
         raise InputError(f"{tuned.folder}: {wanted}, got none of {len(base.tensors)}")
+    if not any(n_matrices(name, base.tensors[name].shape) for name in rows):
+        wanted = "wanted a matrix, whose update has singular values"
+        raise InputError(f"{tuned.folder}: {wanted}, got none among {len(rows)} tensors")
     return rows
 
 
@@ -189,7 +193,12 @@ def is_expert(name: str) -> bool:
 
 
 def n_matrices(name: str, shape: Sequence[int]) -> int:
-    """How many matrices a tensor is: as many as there are experts where it is of all of them."""
+    """How many matrices a tensor is: as many as there are experts where it is of all of them.
+
+    An empty one is none.
+    """
+    if not prod(shape):
+        return 0
     if len(shape) == 3:
         return shape[0] if is_expert(name) else 0
     return int(len(shape) == 2)

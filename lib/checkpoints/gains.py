@@ -334,7 +334,9 @@ def uncalled(linear: LinearUpdates, batch: Batch) -> list[str]:
     """The linear modules whose weight a loss depends on and whose forward never runs.
 
     What reads a weight past its module, as a fused kernel does, never sees what peft adds to the
-    module. One forward and one backward pass; a slope is dropped as soon as it is there.
+    module. One forward and one backward pass; a slope is dropped as soon as it is there. Raises
+    `InputError` where a pass fails, and where no module has a slope: Reformer makes its own in
+    training mode alone.
     """
     if not linear.parameters:
         return []
@@ -354,12 +356,16 @@ def uncalled(linear: LinearUpdates, batch: Batch) -> list[str]:
         hooks.append(weight.register_post_accumulate_grad_hook(partial(note, name)))
         hooks.append(layers[name].register_forward_pre_hook(partial(call, name)))
     try:
-        with refusing(f"TEXT: wanted samples of which {type(linear.model).__name__} has a slope"):
+        wanted = f"TEXT: wanted samples of which {type(linear.model).__name__} has a slope"
+        with refusing(wanted):
             found = loss(linear.model, in_type_of(linear.model, batch))
             found.backward(inputs=list(linear.parameters.values()))
     finally:
         for hook in hooks:
             hook.remove()
+    if not read:
+        n = len(linear.parameters)
+        raise InputError(f"{wanted}, got none by the weight of any of its {n} linear layers")
     return [name for name in linear.parameters if name in read - called]
 
 

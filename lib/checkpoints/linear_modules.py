@@ -18,11 +18,11 @@ def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
     A layer of a class derived from `Linear` is one, as peft has it, but for the projection of
     `MultiheadAttention`, whose forward is never called. A layer that shares its weight is none
-    (`shared_linear_modules`).
+    (`shared_linear_modules`), nor is one whose weight is empty (`empty_linear_modules`).
     """
     found = _adaptable(model)
-    shared = {*_shared(model, found)}
-    return {name: module for name, module in found.items() if name not in shared}
+    without = {*_shared(model, found), *_empty(found)}
+    return {name: module for name, module in found.items() if name not in without}
 
 
 def shared_linear_modules(model: torch.nn.Module) -> list[str]:
@@ -31,6 +31,14 @@ def shared_linear_modules(model: torch.nn.Module) -> list[str]:
     peft would add to each place alone, and would merge into the one weight once for every place.
     """
     return _shared(model, _adaptable(model))
+
+
+def empty_linear_modules(model: torch.nn.Module) -> list[str]:
+    """The linear layers, no head or router, whose weight has no entry.
+
+    MobileBert has one where its embeddings are as wide as all else.
+    """
+    return _empty(_adaptable(model))
 
 
 def _adaptable(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
@@ -54,6 +62,11 @@ def _shared(model: torch.nn.Module, layers: Mapping[str, torch.nn.Module]) -> li
     return [
         name for name, one in layers.items() if any(places[id(w)] > 1 for w in own_weights(one))
     ]
+
+
+def _empty(layers: Mapping[str, torch.nn.Module]) -> list[str]:
+    """The layers whose weight has no entry."""
+    return [name for name, one in layers.items() if not all(w.numel() for w in own_weights(one))]
 
 
 def own_weights(module: torch.nn.Module) -> list[torch.nn.Parameter]:

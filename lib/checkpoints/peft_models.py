@@ -27,6 +27,7 @@ from lib.files.files import InputError
 LORA = "lora_"  # in the name of a factor
 ROUNDED = 1e-2  # of itself: how far a value may be that was rounded to the type of the base
 AGREE = 1e-4  # of itself: how far apart two losses of one model in float32 may be
+RENAMED = "peft takes it for a module of another name where it loads an adapter"
 LOADED = "wanted an adapter that peft loads and computes with"
 
 
@@ -61,25 +62,54 @@ def _tried(model: torch.nn.Module, names: Collection[str], task_type: str | None
     try:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with_adapter(model, config | {"task_type": task_type}, 0)
+            adapted = with_adapter(model, config | {"task_type": task_type}, 0)
+            layers = _adapted(model)
+            own = {name for name in names if _is_as_it_was(layers.get(name), before[name])}
+            renamed = _unread(adapted, own)
     except Exception as error:
         return dict.fromkeys(names, f"peft refuses: {_one_line(error)}")
-    from peft.tuners.lora import LoraLayer, ParamWrapper
-
-    layers = {name: one for name, one in model.named_modules() if isinstance(one, LoraLayer)}
-    own = {
-        name
-        for name in names
-        if name in layers
-        and not isinstance(layers[name], ParamWrapper)
-        and layers[name].get_base_layer() is before[name]
-    }
+    found = dict.fromkeys(renamed, RENAMED)
     others = [name for name in layers if name not in own]
     said = f"peft would adapt {_some(others)} instead" if others else "peft passes over"
     if missing := [name for name in names if name not in own]:
-        return dict.fromkeys(missing, said)
+        return found | dict.fromkeys(missing, said)
     ends = [name for name in names if any(one.endswith(f".{name}") for one in others)]
-    return dict.fromkeys(ends or names, said) if others else {}
+    return found | (dict.fromkeys(ends or names, said) if others else {})
+
+
+def _adapted(model: torch.nn.Module) -> dict[str, Any]:
+    """The modules that peft has put in place of others, by name."""
+    from peft.tuners.lora import LoraLayer
+
+    return {name: one for name, one in model.named_modules() if isinstance(one, LoraLayer)}
+
+
+def _is_as_it_was(layer: Any, before: torch.nn.Module) -> bool:
+    """Whether peft adapts a module itself, and not parameters or another module in its place."""
+    from peft.tuners.lora import ParamWrapper
+
+    if layer is None or isinstance(layer, ParamWrapper):
+        return False
+    return layer.get_base_layer() is before
+
+
+def _unread(adapted: Any, names: Collection[str]) -> list[str]:
+    """The adapted modules whose factors peft does not find under their names when it loads them.
+
+    It renames what it reads by the library's conversions of weights on disk, also where the live
+    model already has the new name. The model may be on the meta device.
+    """
+    from peft import set_peft_model_state_dict
+
+    layers = _adapted(adapted.base_model.model)
+    factors = {}
+    for name in names:
+        for part in ("lora_A", "lora_B"):
+            [held] = getattr(layers[name], part).values()
+            factors[f"base_model.model.{name}.{part}.weight"] = held.weight.detach()
+    missing = set_peft_model_state_dict(adapted, factors).missing_keys
+    lacking = {key.partition(".lora_")[0] for key in missing if f".{LORA}" in key}
+    return [name for name in names if f"base_model.model.{name}" in lacking]
 
 
 def read_back(

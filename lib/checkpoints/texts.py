@@ -57,12 +57,15 @@ def loss_and_output(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> tupl
             model.train()
             model.eval()
         given = dict(batch)
-        if "labels" not in given:
+        if "labels" not in given and "input_ids" in given:
             given["labels"] = given["input_ids"]
         output = model(**given)
-    if output.loss is None:
+    found = getattr(output, "loss", None)
+    if found is None:
         raise InputError(f"{wanted}: it has other labels, give them as safetensors")
-    return output.loss, output
+    if found.numel() != 1:
+        raise InputError(f"{wanted}: wanted one number, got a loss of shape {list(found.shape)}")
+    return found, output
 
 
 def check_next_token(
@@ -137,9 +140,11 @@ def shares(batches: Sequence[Batch]) -> list[float]:
 
 
 def counted(batch: Batch) -> int:
-    """How many labels, or samples where a batch has no labels, its loss is a mean over."""
+    """How many labels, masked parts of images, or samples the loss of a batch is a mean over."""
     if "labels" in batch:
         return int((batch["labels"] != IGNORED).sum())
+    if "bool_masked_pos" in batch:
+        return int(batch["bool_masked_pos"].sum())
     return len(next(iter(batch.values())))
 
 

@@ -6,7 +6,7 @@ import base64
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from lib.files.files import InputError, atomic
+from lib.pages.dark import for_dark
 from lib.pages.maths import typeset
 
 if TYPE_CHECKING:
@@ -41,12 +42,26 @@ LENGTH = re.compile(r"([0-9.]+(?:[eE][+]?[0-9]+)?)(px|pt|pc|in|cm|mm)?")
 
 
 @dataclass(frozen=True)
+class View:
+    """A part of a picture: its size in CSS pixels, and what CSS needs to show it alone."""
+
+    width: int
+    height: int
+    size: str  # of the whole picture, as background-size
+    at: str  # as background-position
+
+
+@dataclass(frozen=True)
 class Picture:
-    """An image that a page holds itself: its address (RFC 2397), and its size in CSS pixels."""
+    """An image that a page holds itself: its address (RFC 2397), and its size in CSS pixels.
+
+    Some parts have a name: `number` is the panel that shows the figure's number; others are frames.
+    """
 
     address: str
     width: int
     height: int
+    views: dict[str, View] = field(default_factory=dict)
 
 
 def write_page(template: Path, path: Path, beside: Sequence[Path] = (), **values: Any) -> None:
@@ -67,16 +82,17 @@ def write_page(template: Path, path: Path, beside: Sequence[Path] = (), **values
 def drawing(svg: bytes, where: str) -> Picture:
     """The drawing itself, sharp at every size, in fewer bytes: without what nobody sees.
 
-    Equal drawings give equal bytes.
+    It has colours for light and for dark pages. Equal drawings give equal bytes.
 
     Raises:
         InputError: It is no SVG drawing, or says no size; says `where` it stands.
     """
     try:
-        root = ElementTree.fromstring(svg)  # noqa: S314 (figures of the repository, as all else)
+        root = ElementTree.fromstring(for_dark(svg))  # noqa: S314 (figures of the repository)
         if root.tag != f"{{{SVG}}}svg":
             raise ValueError(f"the element {root.tag}")
         width, height = _sides(svg)
+        views = _views(root)
     except (ElementTree.ParseError, ValueError) as error:
         raise InputError(f"{where}: wanted an SVG drawing, got {svg[:60]!r}: {error}") from error
     _without_what_nobody_sees(root)
@@ -85,7 +101,30 @@ def drawing(svg: bytes, where: str) -> Picture:
     text = ElementTree.tostring(root, encoding="unicode").replace("'", "&apos;")
     text = re.sub(r"<[^>]*>", lambda tag: tag[0].replace('"', "'"), text)  # three bytes to one
     address = "data:image/svg+xml," + quote(text, safe=PLAIN)
-    return Picture(address, round(width), round(height))
+    return Picture(address, round(width), round(height), views)
+
+
+def _views(root: ElementTree.Element) -> dict[str, View]:
+    """The views of a drawing by name, which are taken out of it: CSS shows them."""
+    found = {}
+    for one in root.findall(f"{{{SVG}}}view"):
+        root.remove(one)
+        left, top, wide, high = _box(root)
+        x, y, width, height = _box(one)
+        across = 0.0 if width >= wide else (x - left) / (wide - width)
+        down = 0.0 if height >= high else (y - top) / (high - height)
+        found[one.get("id", "")] = View(
+            width=round(width * PIXELS["pt"]),
+            height=round(height * PIXELS["pt"]),
+            size=f"{100 * wide / width:.2f}% {100 * high / height:.2f}%",
+            at=f"{100 * across:.2f}% {100 * down:.2f}%",
+        )
+    return found
+
+
+def _box(element: ElementTree.Element) -> list[float]:
+    """The place and the sides of a view box; four numbers, or a ValueError where it is used."""
+    return [float(side) for side in element.get("viewBox", "").replace(",", " ").split()]
 
 
 def _without_what_nobody_sees(root: ElementTree.Element) -> None:

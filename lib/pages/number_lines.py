@@ -1,7 +1,9 @@
 """A claim's numbers on a line: each value, their middle, the bar, the null, and unseen seeds.
 
 A line is drawn for each case, all of a claim on one scale, which is logarithmic where the numbers
-are positive and far apart. What is drawn are places from 0 to 1000 from left to right.
+are positive and far apart. Where a value has to lie between the two ends of a bar, a null that is
+far from both stands at the end of the line, so that it does not squeeze them. What is drawn are
+places from 0 to 1000 from left to right.
 """
 
 import math
@@ -15,6 +17,7 @@ from lib.pages.judging import numbers_of, short
 WIDTH = 1000  # places
 ROOM = 40  # places between an end of the line and the first number
 FAR = 50.0  # the ratio of numbers from which on they stand on a logarithmic scale
+BEYOND = 2.0  # lengths of the bar and the values, by which a null may be outside of them
 MOST_TICKS = 5
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)  # between ticks, times a power of ten
 
@@ -49,6 +52,7 @@ class Drawn:
     unseen: dict[str, list[Mark]]  # by the seeds that were added, of the case that decides
     over: str  # what meets the bar: `every` value, their `mean` or their `median`
     logarithmic: bool
+    beyond: bool  # whether a null stands at an end of the line, as it is outside of it
 
 
 def number_lines(claim: Mapping[str, Any]) -> Drawn | None:
@@ -56,12 +60,20 @@ def number_lines(claim: Mapping[str, Any]) -> Drawn | None:
     cases = claim.get("cases", ())
     values = [finite(case["values"]) for case in cases]
     nulls = [finite([case["null"]["value"]] if "null" in case else []) for case in cases]
-    unseen = {seeds: finite([one.get("value")]) for seeds, one in claim.get("unseen", {}).items()}
-    measured = [number for listed in (*values, *nulls, *unseen.values()) for number in listed]
-    if not measured:
-        return None
+    unseen = {
+        seeds: finite([one.get("value"), one.get("worst")])
+        for seeds, one in claim.get("unseen", {}).items()
+    }
     over, _, interval = claim["bar"].partition(" in ")
     bar = Interval(interval)
+    own = [number for listed in (*values, *unseen.values()) for number in listed]
+    beside = [number for listed in nulls for number in listed]
+    near = [
+        number for number in beside if claim.get("better") != "near" or within(number, own, bar)
+    ]
+    measured = [*own, *near]
+    if not measured:
+        return None
     place, ticks, logarithmic = scale([*measured, *ends_near(bar, measured)])
 
     def mark(number: float) -> Mark:
@@ -75,9 +87,9 @@ def number_lines(claim: Mapping[str, Any]) -> Drawn | None:
                 holds=case["holds"],
                 values=sorted({place(number) for number in listed}),
                 middle=next(map(mark, finite([case["value"]])), None),
-                null=next(map(mark, beside), None),
+                null=next(map(mark, of_null), None),
             )
-            for case, listed, beside in zip(cases, values, nulls, strict=True)
+            for case, listed, of_null in zip(cases, values, nulls, strict=True)
         ],
         bar=(
             place(bar.low) if math.isfinite(bar.low) else 0,
@@ -87,7 +99,15 @@ def number_lines(claim: Mapping[str, Any]) -> Drawn | None:
         unseen={seeds: list(map(mark, listed)) for seeds, listed in unseen.items() if listed},
         over=over,
         logarithmic=logarithmic,
+        beyond=len(near) < len(beside),
     )
+
+
+def within(number: float, values: Sequence[float], bar: Interval) -> bool:
+    """Whether a number is so near to the values and the bar that it leaves them most of a line."""
+    low, high = min([*values, bar.low]), max([*values, bar.high])
+    room = BEYOND * (high - low)
+    return low - room <= number <= high + room
 
 
 def name_of(judged: Mapping[str, Any]) -> str:

@@ -2,8 +2,9 @@
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from typing import Any, SupportsFloat
 
 import matplotlib
@@ -19,6 +20,8 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from lib.pages.dark import for_dark
+
 # One palette. A quantity has one colour in all figures, under its name here or in its module.
 BLUE = "#2b6cb0"
 ORANGE = "#dd7b1a"
@@ -30,6 +33,7 @@ TEAL = "#319795"
 BROWN = "#744210"
 RED = "#c53030"
 GREY = "#718096"
+CUT_COLOR = "#cbd5e0"  # what a cut takes away
 SHADE = "#edf2f7"
 MATRIX_COLORS = {"W_KQ": BLUE, "W_VO": ORANGE}
 MATRIX_NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
@@ -54,6 +58,8 @@ READ_WIDTH = 11.875
 LEAST_TEXT = 7.0  # points, of every text in a figure, where it is read
 
 DPI = 150  # of PNGs, and of images inside an SVG
+VIEW = "view: "  # before the name of a view, in the id of its axes
+ROOM = 4.0  # points between a view's edge and what is drawn in it
 
 _RC: Any = {
     "figure.dpi": 110,
@@ -86,12 +92,31 @@ def styled() -> Iterator[None]:
 
 
 def rendered(figure: Figure) -> bytes:
-    """The figure as an SVG file, without a date, versions or random ids; closes it."""
+    """The figure as an SVG file, without a date, versions or random ids; closes it.
+
+    It has colours for a light page and for a dark one, and a `<view>` for each of its views.
+    """
     file = io.BytesIO()
     with plt.rc_context(_RC):
-        _write_svg(figure, file)
+        views = _write_svg(figure, file)
     plt.close(figure)
-    return rounded(file.getvalue())
+    svg = for_dark(rounded(file.getvalue()))
+    return svg.replace(b"</svg>", "".join(views).encode() + b"</svg>") if views else svg
+
+
+def number_panel(*axes: Axes) -> None:
+    """Name the panel that shows the figure's number: a page shows it large, and the rest behind."""
+    _view("number", axes)
+
+
+def frame(name: str, *axes: Axes) -> None:
+    """Name panels as one of several frames, of which a page shows one at a time."""
+    _view(name, axes)
+
+
+def _view(name: str, axes: Sequence[Axes]) -> None:
+    for one in axes:
+        one.set_gid(VIEW + name)
 
 
 def as_svg(draw: Callable[[], Figure]) -> bytes:
@@ -115,8 +140,11 @@ def rounded(svg: bytes) -> bytes:
     return re.sub(rb"scale\([^)]*\)|-?\d+\.\d{3,}(?:e-?\d+)?", short, svg)
 
 
-def _write_svg(figure: Figure, file: io.BytesIO) -> None:
-    """What `savefig` writes, in three quarters of its time: it draws all twice for the layout."""
+def _write_svg(figure: Figure, file: io.BytesIO) -> list[str]:
+    """What `savefig` writes, in three quarters of its time: it draws all twice for the layout.
+
+    What is returned are the elements of the figure's views.
+    """
     canvas = FigureCanvasSVG(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
@@ -127,8 +155,47 @@ def _write_svg(figure: Figure, file: io.BytesIO) -> None:
         for axes in figure.axes:
             points = np.round(axes.get_position(original=True).get_points(), 6)
             axes.set_position(Bbox(points), which="original")
+    figure.dpi = 72
+    views = _views(figure)
     figure.dpi = DPI  # of images inside
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})
+    return views
+
+
+def _views(figure: Figure) -> list[str]:
+    """The box of each view: its panels with their labels, and as much room around in all."""
+    panels: dict[str, list[Axes]] = {}
+    for axes in figure.axes:
+        name = axes.get_gid() or ""
+        if name.startswith(VIEW):
+            axes.set_gid(None)
+            panels.setdefault(name.removeprefix(VIEW), []).append(axes)
+    if not panels:
+        return []
+    inner = {name: Bbox.union([one.bbox for one in of]) for name, of in panels.items()}
+    outer = {
+        name: Bbox.union([box for one in of if (box := one.get_tightbbox()) is not None])
+        for name, of in panels.items()
+    }
+    around = np.max(
+        [
+            (
+                box.x0 - outer[name].x0,
+                box.y0 - outer[name].y0,
+                outer[name].x1 - box.x1,
+                outer[name].y1 - box.y1,
+            )
+            for name, box in inner.items()
+        ],
+        axis=0,
+    )
+    left, below, right, above = np.ceil(around + ROOM)
+    top = figure.bbox.height
+    return [
+        f'<view id="{escape(name)}" viewBox="{box.x0 - left:.0f} {top - box.y1 - above:.0f} '
+        f'{box.width + left + right:.0f} {box.height + above + below:.0f}"/>\n'
+        for name, box in inner.items()
+    ]
 
 
 def sized(width: float, height: float) -> tuple[float, float]:

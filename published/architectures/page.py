@@ -9,6 +9,7 @@ OUTCOMES = {
     "target.",
     "left out": "An adapter has the loss that the page says. Some linear layers are no targets; "
     "the page names them.",
+    "flagged": "The page says of an adapter that it is not to be used, and why. No other is wrong.",
     "spectra": "There are spectra of every matrix, and the reason why there is no adapter.",
     "refused": "One line says why there is no page.",
     "wrong": "The page says something else than peft computes, or leaves something unnamed.",
@@ -16,7 +17,7 @@ OUTCOMES = {
     "not made": "It was not tried: no tiny model could be made from the config, or the class has "
     "no loss of such samples.",
 }
-SAID = ("left out", "spectra", "refused", "wrong", "traceback", "not made")  # with a reason
+SAID = [name for name in OUTCOMES if name != "right"]  # with a reason
 MOST = 160  # characters of a reason that the page shows
 
 

@@ -62,6 +62,7 @@ SLOWER = 0.03  # the rate of what is no linear layer, and of the head
 NOISE = 0.03  # of every weight of the base, so that none is zero
 LOSS_WITHIN = 5e-3  # of peft's own loss
 VALUES_WITHIN = 1e-5  # of the largest singular value
+NO_LOSS = "no loss of samples: the class computes none of such labels"
 Batch = dict[str, torch.Tensor]
 
 
@@ -77,8 +78,9 @@ class Pair:
 class Row:
     """What became of a pair.
 
-    `outcome` is right, left out (right, with layers that no adapter carries named), spectra (no
-    plan, with the reason), refused (one line), wrong, traceback, or not made (no tiny model).
+    `outcome` is right, left out (right, with layers that no adapter carries named), flagged (the
+    page says of an adapter that it is not to be used), spectra (no plan, with the reason), refused
+    (one line), wrong, traceback, or not made (no tiny model).
     """
 
     task: str
@@ -159,10 +161,10 @@ def working_in(folder: Path) -> Iterator[None]:
             os.environ["DVC_ROOT"] = held["DVC_ROOT"]
 
 
-def not_rendered(title: str, figure: Figure) -> dict[str, Any]:
+def not_rendered(title: str, figure: Figure, said: str) -> dict[str, Any]:
     """A figure of the page that is drawn and then left out: to render it takes half of the time."""
     plt.close(figure)
-    return {"title": title, "picture": Picture("data:,", 1, 1)}
+    return {"title": title, "said": said, "picture": Picture("data:,", 1, 1)}
 
 
 def stage(name: str, *arguments: object) -> None:
@@ -205,15 +207,26 @@ def judged(pair: Pair, row: Row) -> None:
     listed = read_json(Path("out/adapters/adapters.json"))
     modules = pd.read_parquet("out/plans/modules.parquet")
     row.n_targets = len(modules)
+    flagged = []
     for one in listed:
-        faults += adapter_faults(row, one, batch)
+        found = adapter_faults(row, one, batch)
+        if is_flagged(one):
+            flagged += one["wrong"]
+        else:
+            faults += found
     unnamed = not_named(set(modules["tensor"]), listed)
     if unnamed:
         faults.append(f"tuned, not carried, not named: {unnamed[:4]} ({len(unnamed)})")
     row.left = " ".join(sorted({name for one in listed for name in one.get("left", [])}))
-    linear = linear_left(row.left, model)
-    row.outcome = "wrong" if faults else "left out" if linear else "right"
-    row.said = "; ".join(dict.fromkeys(faults or linear))
+    linear = linear_left(set(modules["module"]), model)
+    row.outcome = "wrong" if faults else "flagged" if flagged else "left out" if linear else "right"
+    row.said = "; ".join(dict.fromkeys(faults or flagged or linear))
+
+
+def is_flagged(listed: Mapping[str, Any]) -> bool:
+    """Whether the page says of an adapter that it is not to be used."""
+    told = f"Do not use <code>adapters/{listed['folder']}</code>"
+    return bool(listed["wrong"]) and told in Path("out/page.html").read_text()
 
 
 def begun_model(pair: Pair) -> tuple[Any, Batch]:
@@ -228,16 +241,25 @@ def begun_model(pair: Pair) -> tuple[Any, Batch]:
             tiny.noise(model, 1, NOISE)
             for batch in samples(pair, model):
                 try:
-                    found = model(**batch).loss
+                    found = getattr(model(**batch), "loss", None)
                 except Exception as error:
                     said.append(f"no loss of samples: {shown(error)}")
                     continue
-                if found is not None and bool(torch.isfinite(found)) and found.requires_grad:
+                if found is None:
+                    said.append(NO_LOSS)
+                elif bool(torch.isfinite(found)) and found.requires_grad:
                     return model, batch
-                said.append(f"no loss of samples: a loss of {found}")
+                else:
+                    said.append(f"no loss of samples: a loss of {found}")
     except Exception as error:
         said.append(shown(error))
-    raise NotMadeError(said[0])
+    raise NotMadeError(reason(said))
+
+
+def reason(said: list[str]) -> str:
+    """Why there is no model with a loss: the first reason of those that come farthest."""
+    with_model = [one for one in said if one.startswith("no loss")]
+    return NO_LOSS if NO_LOSS in said else [*with_model, *said][0]
 
 
 def samples(pair: Pair, model: Any) -> Iterator[Batch]:
@@ -255,6 +277,10 @@ def samples(pair: Pair, model: Any) -> Iterator[Batch]:
     labels = torch.arange(N_SAMPLES) % N_LABELS
     if pair.task == "causal":
         yield {"input_ids": ids, "labels": ids.clone()}
+        size = tiny.read(tiny.read(config, "vision_config"), "image_size")
+        if isinstance(size, int):
+            x = torch.randn(N_SAMPLES, 3, size, size, generator=random)
+            yield {"input_ids": ids, "labels": ids.clone(), "pixel_values": x}
     elif pair.task == "masked":
         chosen = torch.rand(ids.shape, generator=random) < 0.4
         chosen[:, 3] = True
@@ -263,6 +289,8 @@ def samples(pair: Pair, model: Any) -> Iterator[Batch]:
             "labels": ids.masked_fill(~chosen, -100),
         }
         yield {"input_ids": ids, "labels": ids.clone()}
+        long = torch.cat(tiny.POSITIONS // SEQ_LEN * [ids], 1)
+        yield {"input_ids": long, "labels": long.clone()}
     elif pair.task == "sequence-to-sequence":
         yield {"input_ids": ids, "labels": tokens()[:, :8]}
         yield {"input_ids": ids, "labels": tokens()}
@@ -272,6 +300,9 @@ def samples(pair: Pair, model: Any) -> Iterator[Batch]:
                 yield {"input_features": x, "labels": tokens()[:, :8]}
                 yield {"input_features": x.mT.contiguous(), "labels": tokens()[:, :8]}
         yield {"input_values": torch.randn(N_SAMPLES, 400, generator=random), "labels": tokens()}
+        for channels in (80, 128):
+            x = torch.randn(N_SAMPLES, channels, 8 * SEQ_LEN, generator=random)
+            yield {"input_ids": ids, "input_features": x, "labels": ids.clone()}
     elif pair.task == "sequence classification":
         ids[:, -1] = end_of(config)
         yield {"input_ids": ids, "labels": labels}
@@ -281,12 +312,12 @@ def samples(pair: Pair, model: Any) -> Iterator[Batch]:
                 "input_values": torch.randn(N_SAMPLES, length, generator=random),
                 "labels": labels,
             }
-        for shape in ((80, 128), (128, 80), (1024, 128), (80, 3000), (16, 160)):
+        for shape in ((80, 128), (128, 80), (1024, 128), (80, 3000), (16, 160), (128, tiny.WIDTH)):
             x = torch.randn(N_SAMPLES, *shape, generator=random)
             yield {"input_features": x, "labels": labels}
             yield {"input_values": x, "labels": labels}
     else:
-        yield from images(pair, config, labels, random)
+        yield from images(pair, config, labels, tokens(), random)
 
 
 def end_of(config: Any) -> int:
@@ -297,9 +328,9 @@ def end_of(config: Any) -> int:
 
 
 def images(
-    pair: Pair, config: Any, labels: torch.Tensor, random: torch.Generator
+    pair: Pair, config: Any, labels: torch.Tensor, tokens: torch.Tensor, random: torch.Generator
 ) -> Iterator[Batch]:
-    """Images, or frames, with a label each, or one for each pixel."""
+    """Images, or frames, with a label each, or one for each pixel; an image may be tokens."""
     size = getattr(config, "image_size", None) or 32
     sides = size if isinstance(size, list | tuple) else (size, size)
     channels = getattr(config, "num_channels", 3)
@@ -309,6 +340,8 @@ def images(
         if pair.task == "image classification":
             yield {"pixel_values": x, "labels": labels}
             yield {"inputs": x, "labels": labels}
+            yield cut_into_patches(x, config) | {"labels": labels}
+            yield {"input_ids": tokens, "labels": labels}
         elif pair.task == "semantic segmentation":
             marks = torch.randint(N_LABELS, (N_SAMPLES, height, width), generator=random)
             yield {"pixel_values": x, "labels": marks}
@@ -320,6 +353,19 @@ def images(
             n = (height // patch) * (width // patch)
             chosen = torch.rand(N_SAMPLES, n, generator=random) < 0.5
             yield {"pixel_values": x, "bool_masked_pos": chosen}
+
+
+def cut_into_patches(x: torch.Tensor, config: Any) -> Batch:
+    """Images as their patches, for a class that takes images of any shape."""
+    size = tiny.read(tiny.read(config, "vision_config") or config, "patch_size")
+    size = size if isinstance(size, int) else 8
+    rows, cols = x.shape[2] // size, x.shape[3] // size
+    patches = torch.nn.functional.unfold(x, size, stride=size).mT
+    return {
+        "pixel_values": patches.contiguous(),
+        "pixel_attention_mask": torch.ones(len(x), rows * cols, dtype=torch.long),
+        "spatial_shapes": torch.tensor([[rows, cols]] * len(x)),
+    }
 
 
 def loss_of(model: Any, batch: Batch) -> float:
@@ -338,7 +384,7 @@ def tuned(model: Any, batch: Batch) -> None:
     for training in (False, True):
         try:
             fit(model, batch, training=training)
-        except RuntimeError as error:
+        except Exception as error:  # some classes refuse by an assertion
             said.append(shown(error))
             model.load_state_dict(begun)
         else:
@@ -372,6 +418,8 @@ def copying(pair: Pair, model: Any, batch: Batch) -> list[str]:
     with torch.no_grad():
         found = model(**batch)
     logits = found.logits.float()
+    if logits.shape[:-1] != batch["labels"].shape:  # an image has logits too
+        return []
     own = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
     shifted = (logits[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
     following = torch.nn.functional.cross_entropy(*shifted)
@@ -383,7 +431,7 @@ def copying(pair: Pair, model: Any, batch: Batch) -> list[str]:
 
 def written(pair: Pair, batch: Batch) -> str:
     """The samples as a user gives them: a text for a causal model, else its own arguments."""
-    if pair.task == "causal":
+    if pair.task == "causal" and "pixel_values" not in batch:
         data = bytes(batch["input_ids"].flatten().tolist())
         Path("my.txt").write_bytes(COPIES * data)
         return "my.txt"
@@ -464,10 +512,10 @@ def not_named(carried: set[str], listed: list[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def linear_left(left: str, model: Any) -> list[str]:
-    """The weights of linear layers before the head that are among what is left out."""
-    names = {re.sub(r"(?<=\.)\d+(?=\.)", "*", f"{name}.weight") for name in before_head(model)}
-    return sorted(names & set(left.split()))
+def linear_left(targets: set[str], model: Any) -> list[str]:
+    """The weights of the linear layers before the head that are no targets."""
+    names = [f"{name}.weight" for name in before_head(model) if name not in targets]
+    return sorted({re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names})
 
 
 def before_head(model: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ POSITIONS = 64
 LARGEST = 3_000_000  # parameters of a model that is tiny
 # What keys of whole numbers are set to, by the first pattern that their whole name fits.
 SIZES: tuple[tuple[str, int], ...] = (
-    (r"(.*_)?vocab(ulary)?_size|n_words", WORDS),
+    (r"(.*_)?vocab(ulary)?_size|n_words|.*_group_vocab", WORDS),
     (r"num_kv_shared_layers", 0),
     (r"rotary_dim", HEAD),
     (r"q_lora_rank|kv_lora_rank|o_lora_rank", 16),
@@ -36,7 +36,10 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"num_(memory|mem|mlp)_(functions|blocks)", 1),
     (r"(num_|n_)shared_experts|(num_|n_)?zero_expert_num|moe_num_shared_experts", 1),
     (r"(n_groups?|topk_group|num_expert_groups?|mamba_n_?groups|num_group)", 1),
-    (r"(num_experts_per_tok|moe_top_?k|num_selected_experts|top_k_experts|moe_k|topk|.*_topk)", 2),
+    (
+        r"(num_experts_per_tok(en)?|moe_top_?k|num_selected_experts|top_k_experts|moe_k|topk|.*_topk)",
+        2,
+    ),
     (r"(.*_)?(num|n)_?(.*_)?experts|expert_num|.*_num_experts", 4),
     (r"(.*_)?(num_key_value_heads|num_kv_heads|n_kv_heads|n_head_kv|attn_.*kv_n_heads)", 2),
     (
@@ -76,6 +79,12 @@ FILLED = (  # keys that have no value until somebody gives one
     (r".*vocab_size", WORDS),
     (r"(num|n)_.*experts", 4),
     (r"n_shared_experts|n_group|topk_group", 1),
+    (r"indexer_n_heads", 2),
+    (r"indexer_kv_heads", 1),
+    (r"indexer_head_dim", HEAD),
+    (r"indexer_budget", 16),
+    (r"indexer_compress_ratio", 4),
+    (r"(upsample|conv)_out_channels", [16, 16]),
     (r"num_experts_per_tok", 2),
     (r"pad_token_id", 0),
     (r"rope_theta", 10000),
@@ -83,13 +92,31 @@ FILLED = (  # keys that have no value until somebody gives one
     (r"default_language", "en_XX"),
 )
 KEPT = re.compile(
-    r"num_feat_extract_layers|chunk_size_feed_forward|.*(kernel|stride|dropout|prob|eps|factor|groups?_size)"
+    r"num_feat_extract_layers|head_in_index|chunk_size_feed_forward|.*(kernel|stride|dropout|prob|eps|factor|groups?_size)"
 )
 FIXED = {
     "attention_types": [[["global", "local"], 1]],
     "axial_pos_embds_dim": [8, 24],
     "axial_pos_shape": [4, 4],
     "attn_layer_indices": [1],
+}
+TOGETHER = {  # sizes that must fit those of the rules
+    "acoustic_tokenizer_chunk_size": 3200,  # a multiple of what is one step
+    "aspp_out_channels": 16,
+    "chunk_right_context": 4,  # less than a chunk
+    "coordinate_size": 4,  # four of it and two of the next are the width
+    "encoder_stride": 8,  # a patch
+    "num_filters": 2,
+    "num_groups": 1,
+    "rope_parameters": {
+        "full_attention": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "mrope_section": [2, 1, 1],
+        }
+    },
+    "shape_size": 8,
+    "use_cache": False,
 }
 TOKEN = re.compile(r".*_(token_id|token_index|id|index|start|end)$|.*token_ids?")
 
@@ -112,6 +139,20 @@ def variants() -> Iterator[dict[str, Any]]:
     yield {"hidden_size": 64, "d_model": 64, "n_embd": 64}
     yield {"is_decoder": True}
     yield {"stage_width": 32, "embedding_size": 32}
+    yield {"num_hidden_layers": 4, "attention_hidden_size": 64, "attention_head_dim": 16}
+    yield {"head_dim": 16, "num_key_value_heads": HEADS}
+    yield {"hidden_size": 48}
+    yield {"hidden_size": 128, "embedding_dim": 128, "use_cache": False}
+    yield TOGETHER
+    yield {"flat": True, "stem_channels": [3, 16, 16], "stem_out_channels": 16, "hidden_dim": 320}
+    of_four = {
+        "num_hidden_layers": 4,
+        "backbone_out_indices": [0, 1, 2, 3],
+        "out_indices": [1, 2, 3, 4],
+    }
+    yield of_four
+    yield of_four | {"reshape_hidden_states": False}
+    yield {"num_layers": 4, "image_size": 64, "encoder_stride": 32}
 
 
 def config_of(kind: Any, changes: Mapping[str, Any]) -> Any:
@@ -123,7 +164,7 @@ def arguments(kind: Any, whole: Any, changes: Mapping[str, Any]) -> dict[str, An
     """The arguments of a config's class that make its model tiny."""
     given: dict[str, Any] = {}
     parts = {name: getattr(whole, name, None) for name in getattr(kind, "sub_configs", {})}
-    keys = {**vars(whole), **{name: read(whole, name) for name in fields(kind)}}
+    keys = {**vars(whole), **{name: read(whole, name) for name in [*fields(kind), "out_indices"]}}
     n_before = next(
         (keys[n] for n in ("num_hidden_layers", "n_layer", "n_layers") if keys.get(n)), None
     )
@@ -199,7 +240,8 @@ def listed(name: str, value: Any, n_before: int | None, changes: Mapping[str, An
     numbers = all(isinstance(one, int) and not isinstance(one, bool) for one in value)
     if numbers and re.search(r"(hidden_sizes|embed_dims?|widths?|dims|channels)$", name):
         width = changes.get("stage_width", 16)
-        return kind([width * (1 + place) for place in range(len(value))])
+        flat = changes.get("flat")
+        return kind([width * (1 if flat else 1 + place) for place in range(len(value))])
     if name in FIXED:
         return FIXED[name]
     if numbers and re.search(r"num_(attention_)?heads$", name):

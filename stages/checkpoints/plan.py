@@ -20,10 +20,15 @@ has, such as those that peft refuses (`{module: why}` in JSON): they stay tuned,
 are those with the base's in place of each kind of them. What the tuned model alone has is `alone`
 (a bias, a head that the base ties): `loss_without_alone` is that without it. Without TEXT (`-`)
 nothing is measured.
+
+With `thorough=no` only what decides or is quoted is measured: no shuffles and no pruning; of each
+budget the losses of the chosen rule and of uniform alone; on the samples that choose, rules that
+are far above the best after some parts go no further; and the search for least budgets takes half
+of the measured samples where these are certain. What was not measured is no number.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -49,6 +54,7 @@ from lib.checkpoints.gains import (
     Parts,
     losses_with_whole,
     opened_updates,
+    share_and_noise,
 )
 from lib.checkpoints.linear_modules import beside_linear_layers, by_layers, fused_experts
 from lib.checkpoints.memory import check_plan_memory
@@ -71,7 +77,16 @@ from lib.checkpoints.plans import (
 )
 from lib.checkpoints.samples import labels_of_samples
 from lib.checkpoints.snapshots import open_snapshots, open_tuned
-from lib.checkpoints.texts import Batch, loss, mean_loss, mean_of, pieces, read_batches, shares
+from lib.checkpoints.texts import (
+    Batch,
+    batch_losses,
+    loss,
+    mean_loss,
+    mean_of,
+    pieces,
+    read_batches,
+    shares,
+)
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError, clear
 from lib.files.memory import available_memory
@@ -85,13 +100,21 @@ from lib.work.compute import available_cores, spread
 
 SEED = 0  # of shuffles, and of what is pruned at random
 SEARCHED = 4  # losses that the search for a least budget takes, about, for each rule
+HEAT = 8  # parts of the samples that choose, after which a rule may be out
+BEHIND = 1.5  # times the noise: so far above the best one it is
+CERTAIN = 2.0  # times the noise: so far from the share that is looked for half of the batches do
+FINALISTS = 3  # rules of a budget that are in for all parts, about
+QUOTED = 2  # rules of a budget that are measured then: uniform, and the chosen one
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
+COMPARED = ("choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen")
+COMPARED += ("kept", "kept_noise")  # of a plan, on the base
 SIZES = ("rows", "cols", "norm", "base_norm")  # of a module, as its spectrum says them
 SPECTRA = ["run", "step", "module", "head", "of", "rank_above_edge", "singular_values", *SIZES]
 BUDGETS = {"rule": str, "parameters": int, "share_lost": float, "least": bool}
 PRUNING = {"what": str, "rate": float, "loss": float}
 APART = 4  # times the median size of an entry: larger or smaller ones are pruned on their own
 Tables = dict[str, pd.DataFrame]
+Tried = tuple[str, int, float, bool]  # rule, parameters, share that is lost, whether the least
 Judged = dict[str, Any]  # losses of parts, and how many labels are right, which JSON can say
 
 
@@ -131,10 +154,14 @@ def main(
     plans: OutFolder,
     modules_to_save: str = "no",
     without: str = "-",
+    thorough: str = "yes",
 ) -> None:
     saved = whether("modules_to_save", modules_to_save)
+    wholly = whether("thorough", thorough)
     left = [] if without == "-" else list(read_json(Path(without)))
     params = read_params(section, Plan)
+    if not wholly:
+        params = replace(params, n_shuffles=0, pruning_rates=())
     sizes = read_params(measure, Measure)
     use_device(params.device)
     begun = open_checkpoint(base)
@@ -149,14 +176,14 @@ def main(
     for name, one in last.items():
         rows = table[(table["run"] == name) & (table["step"] == one.step)]
         folders = (base, one.checkpoint.folder, factors / name)
-        jobs.append((params, sizes, *folders, text, rows, name, saved, left))
+        jobs.append((params, sizes, *folders, text, rows, name, saved, left, wholly))
     n_fit = available_memory() // n_bytes if params.device == "cpu" else 1
     found = spread(
         planned,
         jobs,
         label=f"plans of {tuned}",
         unit="checkpoint" if text == "-" else "loss",
-        total=None if text == "-" else len(jobs) * n_losses(params, sizes),
+        total=None if text == "-" else len(jobs) * n_losses(params, sizes, thorough=wholly),
         n_processes=max(1, min(available_cores(), n_fit)),
         n_bytes=n_bytes,
         device=params.device,
@@ -167,10 +194,11 @@ def main(
         write_table(joined, plans / f"{name}.parquet")
 
 
-def n_losses(params: Plan, sizes: Measure) -> int:
+def n_losses(params: Plan, sizes: Measure, *, thorough: bool = True) -> int:
     """How many losses a checkpoint needs, about: of plans, searches, pruning and attribution."""
     n_rules = len(get_args(Rule))
-    of_budget = 3 * n_rules + params.n_shuffles
+    on_the_base = 2 * n_rules if thorough else n_rules + FINALISTS + QUOTED
+    of_budget = n_rules + params.n_shuffles + on_the_base
     return len(sizes.budgets) * of_budget + SEARCHED * n_rules + 3 * len(params.pruning_rates) + 5
 
 
@@ -185,6 +213,7 @@ def planned(
     name: str,
     saved: bool,
     left: Collection[str] = (),
+    thorough: bool = True,
 ) -> Tables:
     """The tables of one tuned checkpoint, of whose modules some are left out."""
     begun = open_checkpoint(base)
@@ -209,13 +238,14 @@ def planned(
             "spectra": rows.to_json(),
             "modules_to_save": saved,
             "without": sorted(left),
+            "thorough": thorough,
         }
         files = [*begun.files, *ended.files, Path(text), *sorted(factors.glob("*"))]
         with kept(planned, *files, given, device=params.device) as keep:
             linear, places = opened_updates(begun, ended, params.device, left)
             modules, table = described(ended, places, rows)
             held = kept_factors(factors, modules, table)
-            how = {"saved": saved, "left": left}
+            how = {"saved": saved, "left": left, "thorough": thorough}
             found = measured(params, sizes, begun, linear, held, modules, batches, keep, **how)
     found["modules"] = table.join(found["modules"])
     return {key: one.assign(run=name) for key, one in found.items()}
@@ -284,6 +314,7 @@ def measured(
     *,
     saved: bool,
     left: Collection[str],
+    thorough: bool,
 ) -> Tables:
     """The tables with what is measured on a text, of a tuned model with its updates, their factors,
     and what the rules know of its modules.
@@ -311,16 +342,16 @@ def measured(
     plans.insert(6, "share_noise", [noise[tuple(ranks)] for ranks in plans["ranks"]])
     drop = linear.drop(others)
     tried = []
+    share_wanted = params.max_loss_share
     for rule in rules(earned):
         rows = plans[(plans["rule"] == rule) & (plans["shuffle"] == 0)]
-        tried += least_of_rule(
-            rule,
-            lambda ranks: measure.share_lost(lost(ranks)),
-            modules,
-            earned,
-            params.max_loss_share,
-            dict(zip(rows["budget"], rows["share_lost"], strict=True)),
-        )
+        known = dict(zip(rows["budget"], rows["share_lost"], strict=True))
+        search = partial(least_of_rule, rule, modules=modules, earned=earned, known=known)
+        in_halves = Halves(measure, share_wanted, keep)
+        if thorough or not in_halves.possible:
+            tried += search(lambda ranks: measure.share_lost(lost(ranks)), max_share=share_wanted)
+        else:
+            tried += in_halves.searched(partial(search, max_share=share_wanted), modules)
     pruning = list(pruned(params, measure, keep))
     of_experts = {}
     if experts := fused_experts(linear.model):
@@ -337,7 +368,7 @@ def measured(
         lost_with = partial(losses_left, measure, base, list(kinds.values()))
         of_left = {"left": [*kinds], "losses_left": keep("without what is left out", lost_with)}
     choosing = batches[n_measured:]
-    how = {"saved": saved, "left": left}
+    how = {"saved": saved, "left": left, "thorough": thorough}
     columns, on_the_base = on_base(params, base, measure, choosing, plans, whole, keep, **how)
     n_labels = {
         f"n_labels_{name}": sum(int(labels_of_samples(batch).sum()) for batch in part)
@@ -368,6 +399,71 @@ def measured(
         "budgets": typed(BUDGETS, tried),
         "pruning": typed(PRUNING, pruning),
     }
+
+
+class Halves:
+    """The share of the gain that ranks lose, for the search of a least budget.
+
+    The first half of the measured batches does where its share is far from the one that is looked
+    for, by its noise; the others follow where it is not, and for the budget that is found.
+    """
+
+    def __init__(self, measure: GainMeasure, share: float, keep: Keep):
+        self.measure = measure
+        self.share = share
+        self.keep = keep
+        self.n = len(measure.batches) // 2
+
+    @property
+    def possible(self) -> bool:
+        """Whether half of the batches have a noise."""
+        return self.n > 1
+
+    def searched(
+        self, search: Callable[..., list[Tried]], modules: Mapping[str, Module]
+    ) -> list[Tried]:
+        """The budgets that a search tries; all batches measure the least one.
+
+        Where that one loses more by all of them, all are measured in a second search.
+        """
+        tried: dict[int, Ranks] = {}
+
+        def lost(ranks: Ranks) -> float:
+            tried[parameters(modules, ranks)] = ranks
+            return self.of(ranks)
+
+        found = []
+        for rule, cost, share, least in search(lost):
+            whole = self.of_all(tried[cost]) if least and cost in tried else share
+            if least and whole > self.share:
+                return search(self.of_all)
+            found.append((rule, cost, whole, least))
+        return found
+
+    def of(self, ranks: Ranks) -> float:
+        """The share by half of the batches, or by all where these leave it open."""
+        measure = self.measure
+        batches = measure.batches[: self.n]
+        weights = np.array(shares(batches)) / len(batches)
+        tuned = measure.each_tuned[: self.n]
+        lost = np.subtract(self._losses(ranks, slice(self.n)), tuned)
+        gain = np.subtract(measure.each_none[: self.n], tuned)
+        share, noise = share_and_noise(weights, lost, gain)
+        return share if abs(share - self.share) > CERTAIN * noise else self.of_all(ranks)
+
+    def of_all(self, ranks: Ranks) -> float:
+        """The share by all batches; none is measured twice."""
+        halves = (slice(self.n), slice(self.n, None))
+        losses = [one for half in halves for one in self._losses(ranks, half)]
+        return self.measure.share_lost(mean_of(losses, self.measure.batches))
+
+    def _losses(self, ranks: Ranks, half: slice) -> list[float]:
+        def lost() -> list[float]:
+            linear = self.measure.linear
+            linear.set_ranks(ranks, self.measure.factors)
+            return batch_losses(linear.model, self.measure.batches[half])
+
+        return self.keep(f"batches {half.start or 0} to {half.stop} of {ranks}", lost)
 
 
 def without_experts(measure: GainMeasure, base: Checkpoint, experts: Sequence[str]) -> float:
@@ -433,9 +529,11 @@ def on_base(
     *,
     saved: bool,
     left: Collection[str],
+    thorough: bool,
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """The loss of the base with the adapter of each rule's plan, which share of the whole gain it
-    keeps, and which rule is chosen; and the losses of the base alone and of the ceiling.
+    keeps, and which rule is chosen; and the losses of the base alone and of the ceiling. Unless it
+    is `thorough`, rules that are neither chosen nor uniform have no loss.
 
     The ceiling is the base with the whole update of the linear modules, uncut, and what else an
     adapter carries. With `saved` that is all else that was tuned. Accuracies are a classifier's.
@@ -459,13 +557,25 @@ def on_base(
             model.get_buffer(name).copy_(buffer)
     found = []
     for _, of_budget in plans[plans["shuffle"] == 0].groupby("budget", sort=False):
-        made: dict[str, dict[str, Judged]] = {name: {} for name in parts}
-        for rule, values in zip(of_budget["rule"], of_budget["ranks"], strict=True):
-            ranks = dict(zip(measure.factors, map(int, values), strict=True))
-            for name, of in lost.items():
-                one = partial(judged, model, partial(of, ranks))
-                made[name][rule] = keep(f"{name}, on the base {ranks}", one)
-        found.append(compared(parts, made, alone, whole).set_index(of_budget.index))
+        of_rule = {
+            rule: dict(zip(measure.factors, map(int, values), strict=True))
+            for rule, values in zip(of_budget["rule"], of_budget["ranks"], strict=True)
+        }
+        if thorough:
+            choice = {
+                rule: keep(f"choosing, on the base {ranks}", partial(lost["choosing"], ranks))
+                for rule, ranks in of_rule.items()
+            }
+        else:
+            choice = raced(model, measure, parts["choosing"], of_rule, keep)
+        best = parts["choosing"].best(choice)
+        made: dict[str, Judged] = {}
+        for rule, ranks in of_rule.items():
+            if thorough or rule in ("uniform", best):
+                one = partial(judged, model, partial(lost["measured"], ranks))
+                made[rule] = keep(f"measured, on the base {ranks}", one)
+        table = compared(parts, list(of_rule), choice, best, made, alone, whole)
+        found.append(table.set_index(of_budget.index))
     columns = pd.concat(found).reindex(plans.index)
     uncut = partial(losses_with_whole, model, begun, ended, last.batches)
     ceiling = keep("the ceiling", partial(judged, model, uncut))
@@ -500,34 +610,86 @@ def said_right(one: Judged, of: str = "") -> dict[str, float]:
     return {f"accuracy{of}": share, f"accuracy_noise{of}": noise}
 
 
+def raced(
+    model: torch.nn.Module,
+    measure: GainMeasure,
+    parts: Parts,
+    of_rule: Mapping[str, Ranks],
+    keep: Keep,
+) -> dict[str, list[float]]:
+    """The losses of the parts that choose, of the rules that are still in after the first `HEAT`
+    of them: uniform, and those that are not `far_above` the best.
+    """
+    n = min(HEAT, len(parts.batches))
+    first, others = (measure.on(model, part) for part in (parts.batches[:n], parts.batches[n:]))
+    heats = {
+        rule: keep(f"the first {n} that choose, on the base {ranks}", partial(first, ranks))
+        for rule, ranks in of_rule.items()
+    }
+    if n == len(parts.batches):
+        return heats
+    out = far_above(heats, parts.weights[:n])
+    found = {}
+    for rule, losses in heats.items():
+        if rule not in out:
+            ranks = of_rule[rule]
+            rest = keep(f"after {n} that choose, on the base {ranks}", partial(others, ranks))
+            found[rule] = [*losses, *rest]
+    return found
+
+
+def far_above(losses: Mapping[str, Sequence[float]], weights: np.ndarray) -> list[str]:
+    """The rules, but for uniform, whose losses of some weighted parts are above those of the best
+    one by more than `BEHIND` times the noise.
+
+    The noise is two standard errors of the paired differences over parts. Where a loss is no
+    number, no rule is out.
+    """
+    table = np.array(list(losses.values()))
+    if not np.isfinite(table).all() or len(weights) < 2:
+        return []
+    weights = weights / weights.sum()
+    pairs = table - table[np.argmin(table @ weights)]
+    above = pairs @ weights
+    n = len(weights)
+    noise = 2 * np.sqrt((pairs - above[:, None]) ** 2 @ weights**2 * n / (n - 1))
+    far = above > BEHIND * noise
+    return [rule for rule, one in zip(losses, far, strict=True) if one and rule != "uniform"]
+
+
 def compared(
     parts: Mapping[str, Parts],
-    made: Mapping[str, Mapping[str, Judged]],
+    of_budget: Sequence[str],
+    choice: Mapping[str, Sequence[float]],
+    best: str,
+    made: Mapping[str, Judged],
     alone: Judged,
     whole: Judged,
 ) -> pd.DataFrame:
     """A row for each rule of a budget: losses, what they are above uniform's, whether chosen, and
     the share of the whole gain, from the base `alone` to the `whole` fine-tune, that is kept.
+
+    `choice` are the losses that choose, and `made` the measured ones, of the rules that have them.
     """
-    losses = {name: {rule: one["losses"] for rule, one in of.items()} for name, of in made.items()}
-    best = parts["choosing"].best(losses["choosing"])
     rows = []
-    for rule, measured_losses in losses["measured"].items():
-        against = (measured_losses, alone["losses"], whole["losses"])
-        kept_share, kept_noise = parts["measured"].kept(*against)
-        above, noise = parts["measured"].difference(measured_losses, losses["measured"]["uniform"])
-        rows.append(
-            {
-                "choosing_loss": parts["choosing"].mean(losses["choosing"][rule]),
-                "loss_on_base": parts["measured"].mean(measured_losses),
+    for rule in of_budget:
+        row: dict[str, Any] = dict.fromkeys(COMPARED, np.nan) | {"chosen": rule == best}
+        if rule in choice:
+            row["choosing_loss"] = parts["choosing"].mean(choice[rule])
+        if rule in made:
+            losses = made[rule]["losses"]
+            against = (losses, alone["losses"], whole["losses"])
+            above, noise = parts["measured"].difference(losses, made["uniform"]["losses"])
+            kept_share, kept_noise = parts["measured"].kept(*against)
+            row |= {
+                "loss_on_base": parts["measured"].mean(losses),
                 "above_uniform": above,
                 "noise": noise,
-                "chosen": rule == best,
                 "kept": kept_share,
                 "kept_noise": kept_noise,
-                **said_right(made["measured"][rule]),
+                **said_right(made[rule]),
             }
-        )
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -28,6 +28,7 @@ from lib.decision_lists.figures.descents import (
     descents_on_both,
     outcomes,
 )
+from lib.decision_lists.figures.diagram import decision_list
 from lib.decision_lists.figures.proofs import (
     feasible_lengths,
     lemma_ratios,
@@ -99,7 +100,7 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
 OUTCOMES = {  # the figure takes those that are there
     "starts": "start accuracy",
     "controls": "control accuracy",
-    "joint": "task step certified_all first_certified_all",
+    "joint": "n_tokens step first_certified_all",
 }
 
 
@@ -109,7 +110,10 @@ def main(tables: Path, figures: OutFolder) -> None:
 
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     """A function for each figure whose tables are there, by name; a use not run has no figure."""
-    found = {"outcomes": partial(outcomes, **read_tables(folder, OUTCOMES))}
+    found: dict[str, Callable[[], Figure]] = {
+        "diagram": decision_list,
+        "outcomes": partial(outcomes, **read_tables(folder, OUTCOMES)),
+    }
     for name, (draw, needed) in FIGURES.items():
         tables = read_tables(folder, needed)
         nothing_lost = name == "lost" and not any(tables.get("theorem", {}).get("lost", ()))

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from lib.files.params import read_params
 from lib.files.tables import read_tables
 from lib.gradual_rank.figures.decay import weight_decay
+from lib.gradual_rank.figures.diagram import attention_head
 from lib.gradual_rank.figures.disturbances import (
     assumption_checks,
     disturbed_at_a_rise,
@@ -31,6 +32,7 @@ from lib.gradual_rank.figures.staircase import (
     entries_and_singular_values,
     entries_by_scale,
     full_matrices,
+    loss_frames,
     losses_by_scale,
 )
 from lib.pages.style import as_svg
@@ -126,19 +128,23 @@ def drawings(
     literal = every["frames"] == "standard"
     problems = every[~literal]
     errors = t["errors"]
-    cases = [case(t, name) for name in problems.loc[problems["drawn"], "name"]]
     base = problems.loc[problems["studied"], "name"].iloc[0]
-    _, small, stages, _ = case(t, base)
+    studied = case(t, base)
+    drawn_too = problems["drawn"] & ~problems["studied"]
+    others = [case(t, name) for name in problems.loc[drawn_too, "name"]]
+    _, small, stages, _ = studied
     own = t["stages"][t["stages"]["problem"] == base]
     seed = int(small["seed"].iloc[0])
     d = len(small["p"].iloc[0]) // 2
     drawn: dict[str, Callable[[], Figure]] = {
+        "diagram": attention_head,
         "figure-2": partial(
             entries_and_singular_values, small, stages, t["full_weights"], t["rises"], d_full
         ),
-        "figure-6": partial(losses_by_scale, cases),
-        "figure-7": partial(entries_by_scale, cases, "W_KQ"),
-        "figure-8": partial(entries_by_scale, cases, "W_VO"),
+        "figure-6": partial(losses_by_scale, [studied, *others]),
+        "figure-6-frames": partial(loss_frames, studied),
+        "figure-7": partial(entries_by_scale, [studied, *others[:1]], "W_KQ"),
+        "figure-8": partial(entries_by_scale, [studied, *others[:1]], "W_VO"),
         "figure-9": partial(disturbed_at_random, t["paths"], d),
         "figure-10": partial(disturbed_at_a_rise, t["paths"], d),
         "full-weights": partial(full_matrices, t["rises"], t["full_ratios"]),
@@ -151,6 +157,7 @@ def drawings(
             t["returns"],
             t["kicks"],
             t["path_ends"],
+            every,
             bar.returned,
             bar.near,
         ),

@@ -13,9 +13,11 @@ from lib.files.tables import read_measures, read_tables
 from lib.low_rank_sparse.figures.cuts import (
     adapters_against_cuts,
     attention_through_training,
+    cut_frames,
     cuts_of_parts,
     hinge_and_attention_against_rank,
 )
+from lib.low_rank_sparse.figures.diagram import one_layer
 from lib.low_rank_sparse.figures.neurons import corollary, norms_and_pruning
 from lib.low_rank_sparse.figures.scaling import power_laws, robustness
 from lib.low_rank_sparse.figures.updates import (
@@ -73,6 +75,8 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
     }
     names = list(permuted)
     return {
+        "diagram": one_layer,
+        "figure-1-frames": partial(cut_frames, of["truncate"], of["spectra"], "W_K", names[0]),
         "figure-1": partial(hinge_and_attention_against_rank, of["truncate"], names),
         "figure-2": partial(singular_values_of_steps, of["spectra"], "W_K", shown.steps, names),
         "figure-3": partial(norms_and_pruning, of["neurons"], of["prune"], permuted),

@@ -114,7 +114,14 @@ class Planned:
 
 
 def planned(
-    base: Path, tuned: Path, text: Path | str, *, saved: str = "no", kept: int = 0, **changes
+    base: Path,
+    tuned: Path,
+    text: Path | str,
+    *,
+    saved: str = "no",
+    kept: int = 0,
+    thorough: str = "yes",
+    **changes,
 ) -> Planned:
     """Run both stages in the working folder."""
     from stages.checkpoints import plan, spectra
@@ -128,7 +135,8 @@ def planned(
     table = found.folder / "spectra.parquet"
     factors = found.folder / "factors"
     spectra.main("s", base, tuned, table, str(factors), kept)
-    plan.main("p", "m", base, tuned, str(text), table, factors, found.folder / "plans", saved)
+    given = (base, tuned, str(text), table, factors, found.folder / "plans", saved)
+    plan.main("p", "m", *given, thorough=thorough)
     return found
 
 

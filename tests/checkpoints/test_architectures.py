@@ -19,7 +19,7 @@ from published.architectures.pairs import Pair, Row, surveyed
 from tests.pipeline.project import ROOT
 from tools import lora
 
-OPEN = {  # faults that the survey found and that are not mended yet: nothing may join them
+OPEN = {  # faults in the table that is published: mended since, and its next run has none of them
     "Inkling2ForCausalLM",
     "LagunaForCausalLM",
     "MobileBertForMaskedLM",
@@ -36,12 +36,16 @@ SAMPLE = {  # of the whole survey: classes of different kinds
     ("causal", "Glm4MoeForCausalLM"): None,
     ("causal", "GptOssForCausalLM"): None,
     ("causal", "Gemma3ForConditionalGeneration"): None,
+    ("causal", "LagunaForCausalLM"): "left out",
+    ("causal", "ReformerModelWithLMHead"): "refused",
     ("masked", "BertForMaskedLM"): None,
+    ("masked", "MobileBertForMaskedLM"): "left out",
     ("masked", "AlbertForMaskedLM"): None,
     ("sequence-to-sequence", "MT5ForConditionalGeneration"): "right",
     ("audio classification", "WavLMForSequenceClassification"): None,
     ("image classification", "ViTForImageClassification"): None,
     ("image classification", "PoolFormerForImageClassification"): "spectra",
+    ("semantic segmentation", "MobileNetV2ForSemanticSegmentation"): "refused",
     ("video classification", "TimesformerForVideoClassification"): None,
 }
 
@@ -73,6 +77,44 @@ def test_a_page_with_another_loss_than_pefts_is_found_wrong(tmp_path, monkeypatc
     row = surveyed(Pair("causal", "LlamaForCausalLM"), tmp_path)
     assert row.outcome == "wrong"
     assert "the page has a loss of" in row.said
+
+
+@pytest.mark.slow
+def test_a_page_that_says_of_its_adapters_not_to_use_them_is_flagged(tmp_path, monkeypatch):
+    """The factors are changed before peft reads them, and the page says what peft computes."""
+    read_back = lora.read_back
+
+    def of_spoiled(base, folder, *rest):
+        file = folder / "adapter_model.safetensors"
+        save_file({key: 2 * one for key, one in load_file(file).items()}, file, {"format": "pt"})
+        return read_back(base, folder, *rest)
+
+    monkeypatch.setattr(lora, "read_back", of_spoiled)
+    row = surveyed(Pair("causal", "LlamaForCausalLM"), tmp_path)
+    assert row.outcome == "flagged"
+    assert "with peft the loss is" in row.said
+
+
+def test_a_class_that_refuses_to_be_tuned_in_evaluation_mode_is_tuned_in_training_mode():
+    class Training(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self):
+            assert self.training, "train me"
+            return type("Found", (), {"loss": self.bias.square().sum()})
+
+    model = Training().eval()
+    pairs.tuned(model, {})
+    assert (model.bias < 1).all()
+    assert not model.training
+
+
+def test_the_reason_that_comes_farthest_is_said():
+    assert pairs.reason(["no tiny config", "no loss of samples: A"]) == "no loss of samples: A"
+    assert pairs.reason(["no loss of samples: A", pairs.NO_LOSS]) == pairs.NO_LOSS
+    assert pairs.reason(["no config", "another"]) == "no config"
 
 
 def test_a_tiny_model_is_made_of_the_configs_own_keys():
@@ -180,14 +222,14 @@ def test_the_page_counts_outcomes_and_says_what_was_left_out():
     assert "Right: One, Two." in page
     assert "| Three | refused | `TEXT: no / 'loss'` |" in page
     [counts] = [line for line in page.splitlines() if line.startswith("| causal |")]
-    assert counts == "| causal | 2 | 0 | 0 | 1 | 0 | 0 | 0 |"
+    assert counts == "| causal | 2 | 0 | 0 | 0 | 1 | 0 | 0 | 0 |"
     assert all(f"| {name} | " in page for name in OUTCOMES)
 
 
 def test_the_page_in_the_docs_is_that_of_the_published_table():
-    """No page is wrong, and no class ends in a traceback, but for the faults that are open."""
+    """No page is wrong, and no class ends in a traceback, but for faults that are mended since."""
     table = pd.read_csv(ROOT / survey.OUT / "tables/architectures.csv", keep_default_na=False)
     versions = json.loads((ROOT / survey.OUT / "provenance.json").read_text())["versions"]
     assert (ROOT / survey.PAGE).read_text() == written_page(table, versions)
     faults = table[table["outcome"].isin(["wrong", "traceback"])]
-    assert set(faults["name"]) == OPEN
+    assert set(faults["name"]) <= OPEN

@@ -12,6 +12,7 @@ from lib.checkpoints.folders import (
     check_pair,
     hub_name,
     layer_of,
+    n_matrices,
     open_checkpoint,
 )
 from lib.checkpoints.snapshots import open_snapshots
@@ -220,3 +221,20 @@ def test_what_a_trainer_keeps_beside_weights_is_no_pickle_of_them(kept, tmp_path
         (folder / name).write_bytes(b"x")
     with pytest.raises(InputError, match=r"wanted model.safetensors or .*, got \['config.json'"):
         open_checkpoint(folder)
+
+
+def test_an_empty_tensor_is_no_matrix():
+    assert n_matrices("head.weight", (256, 0)) == 0
+    assert n_matrices("experts.weight", (4, 0, 2)) == 0
+    assert n_matrices("experts.weight", (4, 3, 2)) == 4
+
+
+def test_a_pair_without_a_matrix_is_refused(folder):
+    for name in ("base", "tuned"):
+        shutil.rmtree(folder / name)
+        (folder / name).mkdir()
+        save_file({"conv.weight": torch.ones(2, 2, 3, 3)}, folder / name / "model.safetensors")
+        (folder / name / "config.json").write_text("{}")
+    pair = [open_checkpoint(folder / name) for name in ("base", "tuned")]
+    with pytest.raises(InputError, match=r"tuned: wanted a matrix, .*, got none among 1 tensors"):
+        check_pair(*pair)

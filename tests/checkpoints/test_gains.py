@@ -10,6 +10,7 @@ import torch
 
 from lib.checkpoints.gains import LinearUpdates, Parts, uncalled
 from lib.checkpoints.texts import mean_loss
+from lib.files.files import InputError
 from tests.checkpoints.transformers_made import made
 
 
@@ -86,3 +87,36 @@ def test_a_layer_whose_weight_has_a_slope_and_whose_forward_never_runs_is_not_ca
     assert all(weight.grad is None for weight in linear.parameters.values())
     linear.leave(["read"])
     assert set(linear.parameters) == set(linear.base) == set(linear.tuned) == {"called", "idle"}
+
+
+def test_a_model_that_cannot_go_backward_is_refused_by_its_name():
+    class Refusing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, *_):
+            raise AssertionError("train me")
+
+    class Reversible(PastItsModule):
+        def forward(self, x, labels):
+            return SimpleNamespace(loss=Refusing.apply(super().forward(x, labels).loss))
+
+    linear = LinearUpdates(Reversible(), {"called": torch.zeros(3, 3)})
+    message = r"Reversible has a slope, got: train me \(AssertionError\)"
+    with pytest.raises(InputError, match=message):
+        uncalled(linear, {"x": torch.randn(4, 3), "labels": torch.randn(4, 3)})
+
+
+def test_a_model_none_of_whose_layers_has_a_slope_is_refused_by_its_name():
+    class Detached(PastItsModule):
+        def forward(self, x, labels):
+            return SimpleNamespace(
+                loss=super().forward(x, labels).loss.detach() + self.idle.bias[0]
+            )
+
+    linear = LinearUpdates(Detached(), {name: torch.zeros(3, 3) for name in ("called", "read")})
+    message = "Detached has a slope, got none by the weight of any of its 2 linear layers"
+    with pytest.raises(InputError, match=message):
+        uncalled(linear, {"x": torch.randn(4, 3), "labels": torch.randn(4, 3)})

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from lib.checkpoints.adapters import with_adapter
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.linear_modules import linear_modules
+from lib.checkpoints.linear_modules import empty_linear_modules, linear_modules
 from lib.checkpoints.models import check_architecture, open_model
 from lib.checkpoints.texts import loss, token_ids
 from lib.files.files import InputError
@@ -46,6 +46,13 @@ def test_a_class_derived_from_linear_counts_and_a_router_or_a_projection_never_c
     model.attention = torch.nn.MultiheadAttention(2, 1)
     model.classifier = torch.nn.Linear(2, 2)
     assert list(linear_modules(model)) == ["fused", "pooler"]
+
+
+def test_a_linear_layer_whose_weight_is_empty_is_none():
+    model = torch.nn.ModuleDict({"some": torch.nn.Linear(2, 2), "none": torch.nn.Linear(2, 2)})
+    model["none"].weight = torch.nn.Parameter(torch.zeros(2, 0))
+    assert list(linear_modules(model)) == ["some"]
+    assert empty_linear_modules(model) == ["none"]
 
 
 @pytest.mark.parametrize(("kind", "n"), [("llama", 14), ("gpt2", 8), ("bert", 13)])

@@ -188,6 +188,39 @@ def test_a_causal_class_whose_loss_is_of_the_same_token_is_refused():
     texts.check_next_token(model, config, [{"input_ids": ids, "labels": ids.roll(-1, 1)}])
 
 
+def test_masked_images_have_a_loss_without_labels_over_what_is_masked():
+    class Masked(torch.nn.Module):
+        def forward(self, pixel_values, bool_masked_pos):
+            return SimpleNamespace(loss=pixel_values[bool_masked_pos].mean())
+
+    x = torch.arange(8.0).reshape(2, 4)
+    batches = [
+        {"pixel_values": x, "bool_masked_pos": x < 1},
+        {"pixel_values": x, "bool_masked_pos": x > 4},
+    ]
+    assert texts.mean_loss(Masked(), batches) == pytest.approx((0 + 5 + 6 + 7) / 4)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (SimpleNamespace(logits=torch.zeros(1)), r"Odd has a loss, .*: it has other labels"),
+        (SimpleNamespace(loss=None), r"Odd has a loss, .*: it has other labels"),
+        (SimpleNamespace(loss=torch.zeros(2)), r"wanted one number, got a loss of shape \[2\]"),
+        (AssertionError("train me"), r"Odd has a loss, .*, got: train me \(AssertionError\)"),
+    ],
+)
+def test_a_model_without_one_loss_of_the_samples_is_refused(output, message):
+    class Odd(torch.nn.Module):
+        def forward(self, labels):
+            if isinstance(output, Exception):
+                raise output
+            return output
+
+    with pytest.raises(InputError, match=message):
+        texts.loss(Odd(), {"labels": torch.zeros(1)})
+
+
 def test_a_model_that_keeps_a_graph_in_evaluation_mode_goes_backward_twice():
     """Levit keeps attention biases until its mode changes."""
 

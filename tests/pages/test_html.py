@@ -99,7 +99,7 @@ def test_a_sharp_drawing_is_the_same_drawing_without_what_nobody_sees():
     svg = "{http://www.w3.org/2000/svg}"
     root = ElementTree.fromstring(unquote(content))
     assert [one.tag.removeprefix(svg) for one in root.iter()] == [
-        *("svg", "style", "g", "path", "use", "text")
+        *("svg", "style", "g", "path", "use", "text", "style")
     ]
     path = root.find(f".//{svg}path")
     assert path.attrib == {"id": "m1", "d": "M0 0L60 30.5z", "style": "font: 'A'"}
@@ -113,3 +113,29 @@ def test_a_sharp_drawing_is_the_same_drawing_without_what_nobody_sees():
 def test_what_is_no_drawing_is_no_sharp_one_either(bad):
     with pytest.raises(InputError, match=r"^a\.svg: wanted an SVG drawing, got b.*$"):
         sharp(bad, "a.svg")
+
+
+def test_a_view_is_what_css_needs_to_show_a_part_alone():
+    """Of 120 by 60 points, a part of 40 by 30 from (20, 10): the picture is three and two times as
+    large, and a quarter and a third of what is left over stand before the part.
+    """
+    view = '<view id="number" viewBox="20 10 40 30"/>'
+    made = sharp(drawing(more=view), "a.svg")
+    assert "view%20id" not in made.address
+    assert "<view" not in unquote(made.address)
+    part = made.views["number"]
+    assert (part.width, part.height) == (53, 40)
+    assert (part.size, part.at) == ("300.00% 200.00%", "25.00% 33.33%")
+    assert sharp(drawing(), "a.svg").views == {}
+
+
+def test_a_view_without_a_box_is_refused_in_a_line():
+    with pytest.raises(InputError, match=r"^a\.svg: wanted an SVG drawing"):
+        sharp(drawing(more='<view id="number"/>'), "a.svg")
+
+
+def test_a_sharp_drawing_has_colours_for_a_dark_page():
+    made = sharp(drawing(more='<path style="stroke: #000000" d="M 0 0"/>'), "a.svg")
+    said = unquote(made.address)
+    assert "@media (prefers-color-scheme: dark){" in said
+    assert '[style*="stroke: #000000"]{stroke:#e' in said

@@ -6,6 +6,8 @@ import pytest
 
 from lib.pages.number_lines import WIDTH, number_lines, scale
 
+BETWEEN = {"better": "near"}
+
 
 def made(values, bar="every in [0, 1]", **more):
     case = {"case": "a", "scale": "2", "values": values, "value": values[0], "holds": True}
@@ -46,6 +48,19 @@ def test_a_far_end_of_a_bar_does_not_squeeze_the_numbers():
     assert number_lines(made([2.0, 3.0], "every in [1, inf)")).bar[1] == WIDTH
 
 
+def test_a_null_far_from_a_bar_with_two_ends_does_not_squeeze_the_values():
+    """It stands at the end of the line, and the line says so; one that is near has its place."""
+    values = [0.986, 1.0, 1.01]
+    drawn = number_lines(made(values, "every in [0.95, 1.05]", null={"value": 0.01}) | BETWEEN)
+    [line] = drawn.lines
+    assert not drawn.logarithmic
+    assert (drawn.beyond, line.null.place, line.null.text) == (True, 0, "0.01")
+    assert drawn.bar[1] - drawn.bar[0] > WIDTH / 2
+    drawn = number_lines(made(values, "every in [0.95, 1.05]", null={"value": 0.9}) | BETWEEN)
+    assert not drawn.beyond
+    assert 0 < drawn.lines[0].null.place < drawn.bar[0]
+
+
 def test_a_line_has_few_ticks_at_their_numbers():
     place, ticks, _ = scale([0.0, 0.3, 0.95])
     assert 3 <= len(ticks) <= 6
@@ -56,10 +71,11 @@ def test_a_line_has_few_ticks_at_their_numbers():
 
 
 def test_unseen_seeds_are_marked_and_what_was_not_run_or_is_no_number_has_no_line():
-    claim = made([1.0, 2.0]) | {"unseen": {"70": {"value": 1.5}, "90": {"holds": None}}}
+    found = {"70": {"value": 1.5, "worst": 7.0}, "90": {"holds": None}}
+    claim = made([1.0, 2.0]) | {"unseen": found}
     drawn = number_lines(claim)
     assert {seeds: [mark.text for mark in marks] for seeds, marks in drawn.unseen.items()} == {
-        "70": ["1.5"]
+        "70": ["1.5", "7"]
     }
     assert number_lines({"bar": "every in [0, 1]"}) is None
     assert number_lines(made([None, math.inf])) is None

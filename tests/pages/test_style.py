@@ -9,7 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from lib.pages.style import _RC, DPI, rendered, rounded, styled
+from lib.pages.dark import for_dark
+from lib.pages.style import _RC, DPI, frame, number_panel, rendered, rounded, styled
 
 
 def drawn(layout):
@@ -36,7 +37,7 @@ def test_an_svg_is_what_savefig_writes_with_its_places_in_hundredths(layout):
         )
     before, after = (
         re.sub(rb"#?p[0-9a-f]{10}", b"clip", svg)
-        for svg in (wanted.getvalue(), rendered(drawn(layout)))
+        for svg in (for_dark(wanted.getvalue()), rendered(drawn(layout)))
     )
     number = rb"-?\d+(?:\.\d+)?(?:e-?\d+)?"
     assert (re.sub(number, b"0", after) == re.sub(number, b"0", before)) is True
@@ -67,6 +68,39 @@ def test_scales_and_short_numbers_stay_and_no_zero_is_negative():
         b'-7.999 L 1e-05 3.10e2"/>'
     )
     assert rounded(svg) == svg.replace(b"1.23456 -0.001", b"1.23 0").replace(b"-7.999", b"-8")
+
+
+def viewed(svg):
+    """The boxes of the views of a drawing, by name."""
+    found = re.findall(rb'<view id="([^"]+)" viewBox="([^"]+)"/>', svg)
+    return {name.decode(): [float(n) for n in box.split()] for name, box in found}
+
+
+def test_the_panel_of_the_number_is_named_with_room_for_its_labels():
+    """Its box holds the axes, which are three inches of nine, and what stands left of them."""
+    figure = drawn("constrained")
+    assert viewed(rendered(drawn("constrained"))) == {}
+    number_panel(figure.axes[0])
+    (name, (left, top, width, height)), *others = viewed(rendered(figure)).items()
+    assert (name, others) == ("number", [])
+    assert left <= 4
+    assert 2 * 72 < left + width < 4 * 72
+    assert 0 < top < 30, "the title of all stands above"
+    assert height > 150
+
+
+def test_frames_are_as_large_as_each_other_and_stand_in_their_order():
+    with styled():
+        figure, panels = plt.subplots(2, 1, figsize=(4, 6))
+    for name, axes in zip(("small", "large"), panels, strict=True):
+        axes.set(title=name)
+        frame(name, axes)
+    panels[1].set(ylabel="a label that the other has not")
+    boxes = viewed(rendered(figure))
+    assert list(boxes) == ["small", "large"]
+    assert boxes["small"][::2] == boxes["large"][::2]
+    assert boxes["small"][3] == pytest.approx(boxes["large"][3], abs=1)
+    assert boxes["small"][1] < boxes["large"][1]
 
 
 def test_no_figure_stays_open():

@@ -138,11 +138,14 @@ def test_what_is_installed_for_the_report_and_the_site_is_as_in_the_whole_set_up
 
 @pytest.mark.slow
 @needs_browser
-def test_the_board_of_a_paper_fits_a_screen_and_a_row_leads_to_its_item(page):
+def test_a_board_fits_a_screen_with_nothing_cut_off_and_a_row_leads_to_its_item(page):
     items = committed("items")
+    hidden = """all => all.filter(e => getComputedStyle(e).overflow !== "visible")
+        .filter(e => e.scrollHeight > e.clientHeight).map(e => e.textContent)"""
     with opened(page, 1440) as view:
+        assert view.eval_on_selector_all(".board td div", hidden) == []
         for board in view.locator(".board-of").all():
-            assert board.bounding_box()["height"] < 900
+            assert board.bounding_box()["height"] <= 900
         for name in list(items)[::9]:
             view.evaluate("window.scrollTo(0, 0)")
             view.locator(f'.board a[href="#{name}"]').click()
@@ -200,22 +203,70 @@ def test_a_click_shows_a_figure_at_full_size_and_another_hides_it(page):
 @pytest.mark.slow
 @needs_browser
 def test_it_can_be_printed(page):
-    with opened(page) as view:
-        printed = view.pdf()
+    """The board stays a table on A4, and a page's dark colours are those of a screen alone."""
+    with opened(page, 700, "dark") as view:
+        view.emulate_media(media="print")
+        cell = "e => getComputedStyle(e).display"
+        assert view.locator(".board td").first.evaluate(cell) == "table-cell"
+        ink = colours_of_texts(view)[0][0]
+        printed = view.pdf(prefer_css_page_size=True)
+    assert luminance(ink) < 0.1
+    assert re.findall(rb"/MediaBox\s*\[0 0 59[45][.\d]* 84[12]", printed)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 5
 
 
 @pytest.mark.slow
 @needs_browser
-def test_a_figure_is_never_inverted(page):
-    """Captions name its colours: on a dark page, too, it is drawn on white paper."""
-    with opened(page, scheme="dark") as view:
-        view.evaluate("document.querySelectorAll('main details').forEach(e => e.open = true)")
-        first = view.locator("main .zoom .picture").first
+@pytest.mark.parametrize(("scheme", "paper"), [("light", 255), ("dark", 25)])
+def test_a_figure_has_the_paper_of_its_page_and_hues_of_its_own(page, scheme, paper):
+    """Captions name its colours: on a dark page, too, blue is blue."""
+    with opened(page, scheme=scheme) as view:
+        first = view.locator("main .diagram .picture").first
         first.scroll_into_view_if_needed()
-        seen = np.asarray(Image.open(io.BytesIO(first.screenshot())).convert("L")).astype(int)
-    assert np.median(seen) > 240
-    assert seen.min() < 120
+        seen = np.asarray(Image.open(io.BytesIO(first.screenshot())).convert("RGB")).astype(int)
+    grey = seen.mean(axis=2)
+    assert abs(np.median(grey) - paper) < 10
+    assert np.abs(grey - paper).max() > 150, "what is drawn can be seen"
+    red, green, blue = np.moveaxis(seen, 2, 0)
+    assert ((blue > red + 60) & (blue > green + 30)).sum() > 500
+    assert ((red > blue + 100) & (red > green + 30)).sum() > 500
+
+
+@pytest.mark.slow
+@needs_browser
+def test_one_of_the_frames_is_shown_and_a_button_shows_another(page):
+    with opened(page) as view:
+        frames = view.locator(".frames:visible").first
+        picture = frames.locator(".picture")
+        frames.scroll_into_view_if_needed()
+        seen = [picture.screenshot()]
+        for button in frames.locator("input[type=radio]").all()[1:]:
+            button.check()
+            seen.append(picture.screenshot())
+    assert len(seen) >= 5
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_panel_of_the_number_stands_alone_until_a_click_shows_the_whole(page):
+    """The panel's shape, and then the figure's, to a pixel or two."""
+
+    def shape():
+        box = picture.bounding_box()
+        return box["width"] / box["height"]
+
+    with opened(page) as view:
+        figure = view.locator(".large .cut-out").first
+        picture = figure.locator(".picture")
+        style = picture.get_attribute("style")
+        wanted = {
+            name: float(width) / float(height)
+            for name, width, height in re.findall(r"--([\w-]*ratio): (\d+) / (\d+)", style)
+        }
+        assert shape() == pytest.approx(wanted["part-ratio"], rel=0.02)
+        figure.locator(".zoom").click()
+        assert shape() == pytest.approx(wanted["ratio"], rel=0.02)
 
 
 @pytest.mark.slow

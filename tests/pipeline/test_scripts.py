@@ -32,6 +32,7 @@ def reported(folder: Path) -> Path:
     texts = dict.fromkeys(("statement", "kind", "command", "bar", "stood", "missing"), TEXT)
     drawn = {"family": "any", "figure": str(FIGURES / "a.svg")}
     claim = {**texts, **drawn, "item": "any.one", "holds": None, "n": 0}
+    claim |= {"bar": f"{TEXT} in [0, 1]", "interval": "[0, 1]", "better": "near", "over": "every"}
     (folder / "claims.json").write_text(with_digest({"one": claim}))
     said = dict.fromkeys(("title", "says", "limits", "number", "null", "proof", "measured"), TEXT)
     item = {**said, **drawn, "answer": "not tested", "claims": ["one"]}

@@ -23,7 +23,7 @@ FIGURES = [
     "published/long/figures/unnamed.svg",
 ]
 COLOURS = {path: (10 + 40 * k, 90, 200 - 40 * k) for k, path in enumerate(FIGURES)}
-NUMBERS = {"value": 1.2345, "interval_95": [None, None], "min": 1.0, "max": 2.0, "n": 2}
+NUMBERS = {"value": 1.2345, "interval_95": [None, None], "min": 1.0, "max": 1.9, "n": 2}
 
 
 def claim(item, figure, *, holds, **others):
@@ -35,6 +35,9 @@ def claim(item, figure, *, holds, **others):
         "kind": "paper",
         "stood": "before",
         "bar": "every in [1, 2)",
+        "interval": "[1, 2)",
+        "over": "every",
+        "better": "less",
         "figure": figure,
         "command": "dvc repro toy_plot",
         "holds": holds,
@@ -107,7 +110,9 @@ PROVENANCE |= {"command": "dvc 'x'", "versions": {"torch": "2"}, "params": {"rat
 
 
 CLAIMS["one"] |= {"nulls": {"beaten": 1, "cases": 2}}
-CLAIMS["one"] |= {"unseen": {"70": {"holds": False, "value": 7.0}}}
+CLAIMS["one"] |= {"unseen": {"70": {"holds": False, "value": 7.0}}, "fragile": True}
+CLAIMS["one"] |= {"repeated": True}
+RUN = {"one": {"holds": False, "value": 1.5, "min": 1.0, "max": 7.0, "n": 2}}
 TURNED = {"items": ["toy.t"], "claims": ["one"]}
 UNSEEN = [{"seeds_from": 70, "commit": "abcdef0123456", "turned": TURNED}]
 UNSEEN[0]["judged"] = {"items": 3, "claims": 4}
@@ -129,6 +134,8 @@ def report(stage, tmp_path):
         root = Path(__file__).parents[2]
         given = [Path("toy/captions.yaml"), Path("plots/toy/figures")]
         (tmp_path / "published/unseen.json").write_text(json.dumps(UNSEEN))
+        (tmp_path / "published/unseen/70").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "published/unseen/70/claims.json").write_text(json.dumps(RUN))
         template = root / "stages" / "report.html"
         judged = (Path("claims.json"), Path("items.json"), Path("published"))
         stage("report", {}, *judged, template, Path("r.html"), given)
@@ -152,13 +159,11 @@ def test_every_item_says_its_answer_what_was_found_and_its_marks_in_the_order_of
     found = {name: plain(section) for name, section in items_of(report()).items()}
     said = ["A theorem & <more> #", "The paper says: It is <so>.", "reproduced in part fragile"]
     said += ["The first & <claim>.", "the bar, every in [1, 2); a value, their median; the null, "]
-    said += [
-        "First & <last>. See <a>. Figure 2 of the paper.",
-        "Limits. Only <here>.",
-        "Size: d < 8.",
-    ]
-    said += ["Unseen seeds: fragile (here reproduced in part, 2; on seeds +70 not reproduced, 7)."]
-    said += ["Bar: set before the first run.", "t & <plots/toy/figures/a.svg> #"]
+    said.insert(4, "Limits. Only <here>.")
+    said += ["First & <last>. See <a>. Figure 2 of the paper.", "Size: d < 8."]
+    said += ["Unseen seeds: fragile: not reproduced on seeds +70 (bar: every value less than 2; "]
+    said += ["here: median 1.23, worst 1.9; on seeds +70: median 1.5, worst 7)."]
+    said += ["Bar: ours, set before the first run.", "t & <plots/toy/figures/a.svg> #"]
     said += ["Scope. So <far>.", "Second. See b.", "The command that makes it dvc repro toy_plot"]
     places = [found["toy.t"].find(words) for words in said]
     assert -1 not in places, said[places.index(-1)]
@@ -180,8 +185,8 @@ def test_a_board_has_every_item_with_its_number_its_null_and_its_marks(report):
     boards = boards_of(report())
     assert list(boards) == list(ITEMS)
     assert boards["toy.t"][1] == (
-        "reproduced in part fragile A theorem & <more> The first & <claim>. 9: chance & <co> "
-        "smaller turned before"
+        "reproduced in part fragile A theorem & <more> The first & <claim>. 9, not 1.23: "
+        "chance & <co> smaller turned before"
     )
     assert boards["toy.q"][1] == "yes A question – – not repeated"
     assert boards["toy.u"][1] == "not tested Untested –"
@@ -217,6 +222,7 @@ def test_the_sentence_of_the_board_is_that_of_what_was_asked():
         "It is 2 (1 to 3). At most 4 was asked."
     )
     assert in_short("It is 2. It is 3.") == "It is 2."
+    assert in_short("It is 2, where 4 was asked; a null is 1. So.") == "It is 2, where 4 was asked."
 
 
 def test_every_claim_stands_once_in_its_item_with_its_verdict(report):
@@ -231,12 +237,11 @@ def test_every_claim_stands_once_in_its_item_with_its_verdict(report):
         "toy.u": [],
     }
     one, two, three = (plain(row) for _, row in rows["toy.t"])
-    said = (
-        "holds seeds +70: does not hold 7 t & <plots/toy/figures/a.svg> # the paper says so; every"
-    )
+    said = "holds seeds +70: does not hold , median 1.5, worst 7 t & <plots/toy/figures/a.svg> #"
     assert one.startswith(said)
-    assert "every in [1, 2), set before the first run" in one
-    assert "1.23 (1 to 2; n = 2)" in one
+    bar = "claim: the paper's; bar: every value less than 2; threshold: ours, set before the first "
+    assert bar in one
+    assert "median 1.23 (1 to 1.9; n = 2)" in one
     null = "9 chance & <co>; beaten: difference -7.7 (-8 to -7) beaten in 1 of 2 cases"
     assert one.endswith(null)
     assert "4: 1, 5: 1.47" in plain(opened["toy.t"])
@@ -302,3 +307,42 @@ def test_what_turned_since_the_last_commit_is_said(report, capsys, monkeypatch):
 def test_what_is_not_of_the_stage_of_claims_is_refused(report, changes, message):
     with pytest.raises(InputError, match=message):
         report(**changes)
+
+
+VIEWS = '<view id="{}" viewBox="0 {} 60 10"/>'
+
+
+def test_frames_have_a_button_each_and_a_panel_of_the_number_is_cut_out(
+    report, tmp_path, monkeypatch
+):
+    """The figure's frames stand behind it in every item that has it, and a diagram above all."""
+    more = {
+        "plots/toy/figures/a-frames.svg": VIEWS.format("1e-1", 0) + VIEWS.format("1e-2", 20),
+        "plots/toy/figures/diagram.svg": "",
+    }
+    number = DRAWING.replace("</svg>", VIEWS.format("number", 10) + "</svg>")
+    for path, views in more.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        drawn = DRAWING.format((1, 2, 3)).replace("</svg>", views + "</svg>")
+        (tmp_path / path).write_text(drawn)
+    monkeypatch.setitem(SAID["figures"], "a-frames", SAID["figures"]["b"] | {"frames": "a scale"})
+    monkeypatch.setattr("tests.stages.test_report.DRAWING", number)
+    text = report()
+    item = items_of(text)["toy.t"]
+    [large] = re.findall(r'(?s)<div class="large">(.*?)</figure>', item)
+    assert 'class="shown cut-out"' in large
+    assert "--part-ratio: 80 / 13; --part-size: 100.00% 300.00%; --part-at: 0.00% 50.00%" in large
+    assert 'aria-label="First &amp; &lt;last&gt;. See &lt;a&gt;."' in large
+    [frames] = re.findall(
+        r'(?s)<figure class="shown cut-out frames of-(p\d+)">(.*?)</fieldset>', item
+    )
+    name, buttons = frames
+    assert plain(buttons) == "a scale 1e-1 1e-2"
+    assert buttons.count("checked") == 1
+    chosen = re.findall(
+        rf"\.of-{name}:has\(fieldset label:nth-of-type\((\d)\).*?--part-at: (.*?) !", text
+    )
+    assert chosen == [("1", "0.00% 0.00%"), ("2", "0.00% 100.00%")]
+    above, _, _ = text.partition('<section class="item')
+    assert above.count("plots/toy/figures/diagram.svg") == 1
+    assert text.count("<code>plots/toy/figures/diagram.svg</code>") == 1

@@ -11,6 +11,8 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from lib.files.files import InputError
+from lib.files.params import read_params
+from stages.checkpoints.plan import Measure, Plan
 from tests.checkpoints.checkpoints_made import MEASURE, TEXT
 from tests.tools.lora_made import call, run, working_in
 from tools import lora
@@ -153,7 +155,10 @@ def test_for_a_model_that_transformers_lacks_or_with_code_of_its_own_nothing_is_
     ):
         config = json.loads(Path("base/config.json").read_text()) | changes
         Path("tuned/config.json").write_text(json.dumps(config))
-        *_, plannable = lora.checked(Path("base"), Path("tuned"), Path("out"), "-", saved=False)
+        given = (Path("base"), Path("tuned"), Path("out"), "-")
+        how = read_params("checkpoints.plan", Plan)
+        sizes = read_params("checkpoints.own", Measure)
+        *_, plannable = lora.checked(*given, how, sizes, saved=False)
         assert not plannable
         assert f"{got}: spectra only, no plan and no adapter" in capfd.readouterr().err
 

@@ -43,6 +43,9 @@ one:
   fragile: true
   unseen: {'9': {holds: false, value: 5.0}}
   bar: mean in [1, 3]
+  interval: '[1, 3]'
+  over: mean
+  better: near
   value: 2.00004
   interval_95: [1.5, 2.5]
   min: 1.0
@@ -60,6 +63,9 @@ two:
   check: true
   repeated: true
   bar: every in (0, 1]
+  interval: '(0, 1]'
+  over: every
+  better: less
   value: 12345.6
   interval_95: [null, null]
   min: 1.0
@@ -74,14 +80,19 @@ three:
   stood: paper
   repeated: false
   bar: median in [0, 1]
+  interval: '[0, 1]'
+  over: median
+  better: less
   n: 0
   holds: null
 """)
+RUNS = {"9": {"one": {"holds": False, "value": 5.0, "min": 4.0, "max": 6.0}}}
+COMPARED = "bar: mean 1 to 3; here: mean 2 (small, 1e-8); on seeds +9: mean 5"
 SECTIONS = r"""## b: 1 reproduced in part
 
 | item | answer | size | unseen seeds | bar |
 |-|-|-|-|-|
-| [Theorem 1](#b.one) | reproduced in part | d = 8 (1000) | fragile (here reproduced in part, 2; on seeds +9 not reproduced, 5) | set before the first run |
+| [Theorem 1](#b.one) | reproduced in part | d = 8 (1000) | fragile: not reproduced on seeds +9 | ours, set before the first run |
 
 ### <a id="b.one"></a>Theorem 1
 
@@ -95,14 +106,14 @@ SECTIONS = r"""## b: 1 reproduced in part
 
 | claim | number | null | bar | unseen seeds | |
 |-|-|-|-|-|-|
-| The rank \| is two | 2 (1.5 to 2.5; n = 8), small, 1e-8 | 9.12: chance; beaten in 1 of 3 | mean in [1, 3], set before the first run | fragile (here holds, 2; on seeds +9 does not hold, 5) | holds |
-| It falls (ours) (a check: it could not fail) | 1.23e+04 (1 to –; n = 2) | 1: another | every in (0, 1], set after the first run | not run | finding |
+| The rank \| is two | mean 2 (1.5 to 2.5; n = 8), small, 1e-8 | 9.12: chance; beaten in 1 of 3 | mean 1 to 3; threshold: ours, set before the first run | fragile: does not hold on seeds +9 (bar: mean 1 to 3; here: mean 2 (small, 1e-8); on seeds +9: mean 5) | holds |
+| It falls (ours) (a check, which no run could have failed) | median 1.23e+04 (1 to –; n = 2) | 1: another | every value at most 1; threshold: ours, set after the first run | not run | finding |
 
 ## a: 1 no, 1 not tested
 
 | item | answer | size | unseen seeds | bar |
 |-|-|-|-|-|
-| [Ours](#a.two) | no |  | not repeated: a published run | set after the first run |
+| [Ours](#a.two) | no |  | not repeated: a published run | ours, set after the first run |
 | [Later](#a.three) | not tested |  |  |  |
 
 ### <a id="a.two"></a>Ours
@@ -113,7 +124,7 @@ SECTIONS = r"""## b: 1 reproduced in part
 
 | claim | number | null | bar | unseen seeds | |
 |-|-|-|-|-|-|
-| It was not run | – | – | median in [0, 1], from the paper or a theorem | not repeated: a published run | not run |
+| It was not run | – | – | median at most 1; threshold: from the paper or a theorem | not repeated: a published run | not run |
 
 ### <a id="a.three"></a>Later
 
@@ -122,28 +133,30 @@ SECTIONS = r"""## b: 1 reproduced in part
 
 
 def test_every_item_has_its_claims_with_numbers_and_verdicts():
-    assert readme.page(ITEMS, CLAIMS) == readme.PAGE + SECTIONS
+    assert readme.page(ITEMS, CLAIMS, RUNS) == readme.PAGE + SECTIONS
 
 
 def test_the_results_are_the_items_with_a_headline_and_their_marks():
-    assert readme.results(ITEMS) == (
+    assert readme.results(ITEMS, CLAIMS, RUNS) == (
         "- It is **2**. [Figure](plots/b/1.svg), [claims](docs/claims.md#b.one). *Size: d = 8 "
-        "(1000). Unseen seeds: fragile (here reproduced in part, 2; on seeds +9 not reproduced, "
-        "5). Bar: set before the first run.*"
+        f"(1000). Unseen seeds: fragile: not reproduced on seeds +9 ({COMPARED}). Bar: ours, set "
+        "before the first run.*"
     )
 
 
 def test_an_answer_that_stays_has_the_number_here_beside_those_of_other_seeds():
     kept = ITEMS["b.one"] | {"fragile": False}
-    kept["unseen"] = {"9": {"answer": kept["answer"], "number": "2.5"}}
-    kept["unseen"]["20"] = {"answer": kept["answer"], "number": "1.5"}
-    said = "the same (here 2; on seeds +9 2.5; on seeds +20 1.5)"
-    assert readme.marks(kept) == f"Size: d = 8 (1000). Unseen seeds: {said}. Bar: {kept['stood']}."
+    runs = RUNS | {"20": {"one": {"holds": True, "value": 1.5, "min": 1.0, "max": 2.0}}}
+    said = readme.marks(kept, CLAIMS, runs)
+    assert said == (
+        f"Size: d = 8 (1000). Unseen seeds: the same ({COMPARED}; on seeds +20: mean 1.5). "
+        "Bar: ours, set before the first run."
+    )
 
 
 def test_what_does_not_hold_is_listed_apart_for_papers_and_for_ours():
     assert readme.unsure(ITEMS) == (
-        "Claims of the papers that did not hold here:\n\n- None.\n\n"
+        f"{readme.OF_PAPERS}\n\n- None.\n\n"
         "Questions of ours whose answer is no:\n\n"
         "- It is 7, not 0.5 as asked. [More](docs/claims.md#a.two)"
     )
@@ -159,13 +172,13 @@ def test_the_score_counts_answers_and_says_what_unseen_seeds_say():
 
 
 def test_what_turned_on_unseen_seeds_is_listed_with_both_numbers():
-    assert readme.fragile(ITEMS) == (
-        "- [Theorem 1](docs/claims.md#b.one): *reproduced in part* here, with 2; *not reproduced* "
-        "on seeds +9, with 5"
+    assert readme.fragile(ITEMS, CLAIMS, RUNS) == (
+        "- [Theorem 1](docs/claims.md#b.one): *reproduced in part* here; *not reproduced* on seeds "
+        f'+9. "The rank | is two" B{COMPARED[1:]}.'
     )
     kept = ITEMS["b.one"] | {"fragile": False}
-    assert readme.fragile({"b.one": kept}) == "No answer turned."
-    said = readme.fragile({"a.two": ITEMS["a.two"]})
+    assert readme.fragile({"b.one": kept}, CLAIMS, RUNS) == "No answer turned."
+    said = readme.fragile({"a.two": ITEMS["a.two"]}, CLAIMS, {})
     assert said == "No run on unseen seeds has been made of this state."
 
 

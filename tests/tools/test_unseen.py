@@ -26,8 +26,8 @@ items:
   a.same: {answer: reproduced}
   a.turned: {answer: 'no', number: '9'}
 claims:
-  same: {cases: [1], holds: true, value: 1.5}
-  turned: {cases: [1], holds: false, value: 9.0}
+  same: {cases: [], holds: true, value: 1.5}
+  turned: {cases: [{case: a, values: [9.0], value: 9.0}], holds: false, value: 9.0}
   lost: {holds: null}
 """)
 
@@ -51,6 +51,7 @@ def test_what_came_out_is_kept_and_what_turned_in_every_run(tmp_path, monkeypatc
     assert json.loads((kept / "70/claims.json").read_text())["turned"] == {
         "holds": False,
         "value": 9.0,
+        "cases": [{"case": "a", "value": 9.0}],
     }
     answers = json.loads((kept / "70/items.json").read_text())
     assert answers == AFTER["items"]

@@ -1,5 +1,7 @@
 """W_K and W_Q trained apart: when directions of W rise, and how many are large in the end."""
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -14,20 +16,23 @@ from lib.decision_lists.figures.lines import (
     shaded,
     singular_values_in_time,
 )
-from lib.pages.style import BLUE, GREEN, NULL_COLOR, ORANGE, PURPLE, READ_WIDTH
+from lib.pages.style import BLUE, GREEN, NULL_COLOR, ORANGE, PURPLE, READ_WIDTH, number_panel
 
 SHOWN = 3  # the number of heads whose course is drawn, or the nearest
 KINDS = {  # what descends: its name and its colour
-    "factored": ("W_K and W_Q apart", BLUE),
-    "whole": ("W itself", ORANGE),
+    "factored": ("$W_K$ and $W_Q$ apart", BLUE),
+    "whole": ("$W$ itself", ORANGE),
     "permuted": ("rare tokens head the lists", PURPLE),
 }
+# A legend above its panel, so that it hides no line.
+ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "fontsize": SMALL}
 
 
 def keys_and_queries(factored: pd.DataFrame, staircases: pd.DataFrame) -> Figure:
     """Waits for the first rise, a course, ranks when all is right, and when that is."""
-    figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.6))
-    waits, course, ranks, times = panels
+    figure, panels = plt.subplots(2, 2, figsize=(READ_WIDTH, 8.2))
+    waits, course, ranks, times = panels.flat
+    number_panel(waits)
     factored = factored.assign(
         init_scale=10.0 ** factored["log10_init_scale"],
         log=-np.log(10) * factored["log10_init_scale"],
@@ -53,8 +58,8 @@ def _waits(axes: Axes, factored: pd.DataFrame) -> None:
         axes.plot(rows["init_scale"], wait, "o", **points)
     axes.axhline(1, **DASHED, label="limit")
     axes.set(xscale="log", xlabel="init scale α", ylim=(0, 1.1))
-    axes.set_ylabel(r"first rise · $\sigma_1(G)\,/\,\log(1/\alpha)$")
-    axes.legend(fontsize=SMALL, loc="center left")
+    axes.set_ylabel(r"wait for the first rise, $t \cdot \sigma_1(G)\,/\,\log(1/\alpha)$")
+    axes.legend(**ABOVE, ncols=3)
 
 
 def _course(axes: Axes, of_heads: pd.DataFrame, staircases: pd.DataFrame) -> None:
@@ -72,8 +77,9 @@ def _course(axes: Axes, of_heads: pd.DataFrame, staircases: pd.DataFrame) -> Non
         axes.axvline(run["right"], color=GREEN, lw=1.2, label="all right")
     axes.set(**LOG_LOG, xlabel="time t", ylabel="singular values of W")
     axes.set_ylim(run["init_scale"] ** 2 / 10, None)
-    axes.set_title(f"heads: {run['n_heads']}, α = 1e{run['log10_init_scale']:g}", fontsize=9)
-    axes.legend(fontsize=SMALL, loc="upper left")
+    said = f"{run['n_heads']} frequent heads, α = $10^{{{run['log10_init_scale']:g}}}$"
+    axes.set_title(said, fontsize=9, loc="right")
+    axes.legend(**ABOVE, ncols=2)
 
 
 def _ranks(axes: Axes, right: pd.DataFrame) -> None:
@@ -87,10 +93,10 @@ def _ranks(axes: Axes, right: pd.DataFrame) -> None:
     heads = np.arange(1, 1 + max(right["n_heads"], default=1))
     axes.plot(heads, np.maximum(1, heads - 1), **DASHED, label="max(1, heads − 1)")
     axes.set(xlabel="frequent heads", ylabel="large directions when all is right")
-    axes.set_ylim(0, 20)
+    axes.set_ylim(0, None)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(fontsize=SMALL, loc="upper left")
+    axes.legend(**ABOVE, ncols=3)
 
 
 def _times(axes: Axes, apart: pd.DataFrame) -> None:
@@ -98,12 +104,14 @@ def _times(axes: Axes, apart: pd.DataFrame) -> None:
     for n_heads, rows, color in shaded(gone_on, "n_heads", ordered=True):
         medians = rows.groupby("init_scale")[["right", "next_rise", "log"]].median()
         right = medians["right"] / medians["log"]
-        axes.plot(
-            medians.index, right, "o-", ms=3.5, lw=1.2, color=color, label=f"heads: {n_heads}"
-        )
+        axes.plot(medians.index, right, "o-", ms=3.5, lw=1.2, color=color, label=_heads(n_heads))
         following = medians["next_rise"] / medians["log"]
         axes.plot(medians.index, following, "^:", ms=3.5, lw=1.2, color=color)
     axes.plot([], [], "o-", ms=3.5, color="black", label="all right")
     axes.plot([], [], "^:", ms=3.5, color="black", label="one more direction rises")
     axes.set(**LOG_LOG, xlabel="init scale α", ylabel=r"time $/ \log(1/\alpha)$")
-    axes.legend(fontsize=SMALL)
+    axes.legend(**ABOVE, ncols=3)
+
+
+def _heads(n: int) -> str:
+    return f"{n} frequent head{'s' if n > 1 else ''}"

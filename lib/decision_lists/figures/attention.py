@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from lib.decision_lists.figures.lines import (
@@ -11,10 +12,12 @@ from lib.decision_lists.figures.lines import (
     DASHED,
     LOG_LOG,
     SMALL,
+    law_words,
+    numbered,
     shaded,
     singular_values_in_time,
 )
-from lib.pages.style import BLUE, ORANGE, READ_WIDTH, SHADE, sized
+from lib.pages.style import BLUE, ORANGE, READ_WIDTH, SHADE, number_panel, sized
 
 
 def weights_in_list_order(weights: pd.DataFrame) -> Figure:
@@ -69,32 +72,42 @@ def attention_before_after(attention: pd.DataFrame) -> Figure:
 
 
 def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
-    """How fast V moves along P with W = 0, its cosines with P, and how many columns are right."""
-    figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.4))
+    """How fast V moves along P with W = 0, its cosine with P, and how many columns are right.
+
+    The upper panels have sequences without repeated tokens, which the theorem is about, the lower
+    ones sequences with them; a line is a task.
+    """
     columns = {
-        "along_P": "mean of ⟨−∇, P⟩ so far",
+        "along_P": "speed of V along P, mean of ⟨−∇, P⟩ so far",
         "cosine": "cos(V, P)",
-        "centred_cosine": "cos(V, P), columns centred",
-        "argmax_right": "share of columns, argmax right",
+        "argmax_right": "share of columns of V\nwith their largest entry at the right label",
     }
+    kinds = [kind for kind in (False, True) if (alignment["repeats"] == kind).any()]
+    size = (READ_WIDTH, 0.6 + 3.1 * len(kinds))
+    figure, panels = plt.subplots(
+        len(kinds), len(columns), figsize=size, sharex=True, squeeze=False
+    )
     colors = {length: color for length, _, color in shaded(alignment, "length", ordered=True)}
-    for axes, (column, title) in zip(panels, columns.items(), strict=True):
-        for _, rows, _ in shaded(alignment, "task"):
-            style = ":" if rows["repeats"].iloc[0] else "-"
-            color = colors[rows["length"].iloc[0]]
-            axes.plot(rows["step"], rows[column], style, lw=1.3, color=color)
-        axes.set(xscale="log", xlabel="step of gradient descent on V")
-        axes.set(ylim=(0, None if column == "along_P" else 1.04))
-        axes.set_title(title, fontsize=9)
-    first = panels[0]
-    for i, least in enumerate(sorted(alignment["least_rate"].unique())):
-        label = "" if i else "theorem: at least 1/n − 1/L at step 1"
-        first.axhline(least, **BOUND, lw=1, label=label)
-    for length, color in colors.items():
-        first.plot([], [], color=color, label=f"lists of length {length}")
-    first.plot([], [], ":", color="black", label="with repeats")
-    first.set_ylabel("with W = 0: uniform attention")
-    figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    for row, repeats in zip(panels, kinds, strict=True):
+        own = alignment[alignment["repeats"] == repeats]
+        for axes, (column, title) in zip(row, columns.items(), strict=True):
+            for _, rows in own.groupby("task", sort=False, observed=True):
+                color = colors[rows["length"].iloc[0]]
+                axes.plot(rows["step"], rows[column], lw=1.5, color=color)
+            axes.set(xscale="log", ylim=(0, None if column == "along_P" else 1.04))
+            if repeats == kinds[0]:
+                axes.set_title(title, fontsize=9)
+        for i, least in enumerate(sorted(own["least_rate"].unique())):
+            label = "" if i else "at least this at step 1: 1/n − 1/L"
+            row[0].axhline(least, **BOUND, lw=1.2, label=label)
+        row[0].set_ylabel("sequences with repeats" if repeats else "no token is repeated")
+        row[0].legend(loc="lower left")
+    for axes in panels[-1]:
+        axes.set_xlabel("step of gradient descent on V, with W = 0")
+    lines = [Line2D([], [], color=color) for color in colors.values()]
+    names = [f"lists of length {length}" for length in colors]
+    figure.legend(lines, names, loc="outside lower center", ncols=len(names))
+    number_panel(panels[0][-1])
     return figure
 
 
@@ -114,7 +127,7 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
         sharey="row",
         squeeze=False,
     )
-    for (above, below), (task, rows, _) in zip(panels.T, runs, strict=True):
+    for (above, below), (_, rows, _) in zip(panels.T, runs, strict=True):
         rows = rows.sort_values("time")
         values = singular_values_in_time(above, rows)
         rank = {"color": "black", "where": "mid", "label": "measured"}
@@ -125,10 +138,10 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
                 axes.axvspan(early.min(), early.max(), color=SHADE, zorder=0)
         law = rows["law"].iloc[0]
         expected = rows["expected_rank"].iloc[0]
-        label = f"{'L − 1' if law == 'uniform' else 'heads of lists'}: {expected}"
+        label = f"{'L − 1' if law == 'uniform' else 'heads'}: {expected}"
         below.axhline(expected, **BOUND, lw=1.2, label=label)
         above.set(**LOG_LOG)
-        above.set_title(f"{law}\n{task}", fontsize=9)
+        above.set_title(law_words(law).replace(" ×", "\n×"), fontsize=9)
         above.set_ylim(values[values > 1e-9].min() / 2, values.max() * 2)
         below.set_xlabel("time t")
         below.legend(loc="upper left", fontsize=SMALL)
@@ -162,9 +175,10 @@ def entries_that_matter(trained: pd.DataFrame) -> Figure:
 def longest_sequences(lengths: pd.DataFrame) -> Figure:
     """The length up to which W is certified on all sequences; dashed, that of training."""
     figure, axes = plt.subplots(figsize=(5.6, 3.6))
-    for task, rows, color in shaded(lengths, "task"):
+    names = numbered([law_words(law) for law in lengths.drop_duplicates("task")["law"]])
+    for name, (_, rows, color) in zip(names, shaded(lengths, "task"), strict=True):
         rows = rows[rows["time"] > 0].sort_values("time")
-        line = {"color": color, "where": "post", "label": f"{task}: {rows['law'].iloc[0]}"}
+        line = {"color": color, "where": "post", "label": name}
         axes.step(rows["time"], rows["longest"], **line)
     for seq_len in sorted(lengths["seq_len"].unique()):
         axes.axhline(seq_len, **DASHED, label=f"trained at n = {seq_len}")

@@ -6,7 +6,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.decision_lists.figures.lines import BOUND, DASHED, LOG_LOG, SMALL, setting, shaded
+from lib.decision_lists.figures.lines import (
+    BOUND,
+    DASHED,
+    LOG_LOG,
+    SMALL,
+    law_words,
+    numbered,
+    setting,
+    shaded,
+)
 from lib.pages.style import MATRIX_COLORS, sized
 
 LOSS_COLOR = MATRIX_COLORS["W_KQ"]
@@ -68,7 +77,7 @@ def bound_ratios(runs: pd.DataFrame) -> Figure:
         bins=bins.tolist(),
         stacked=True,
         color=[color for _, _, color in laws],
-        label=[f"{law} ({len(rows)} runs)" for law, rows, _ in laws],
+        label=[f"{law_words(law)} ({len(rows)} runs)" for law, rows, _ in laws],
     )
     axes.axvline(0, **BOUND, label="theorem: at most 1")
     median = ratio.fillna(np.inf).median()  # a run that is never right takes for ever
@@ -95,7 +104,7 @@ def late_losses(late: pd.DataFrame) -> Figure:
     for law, rows, color in shaded(late, "law", ordered=True):
         point = {"marker": "o", "ls": "", "ms": 4.5, "color": color}
         over_limit = rows["loss_times_time"] / rows["limit"]
-        level.plot(rows["rescaled_time"], over_limit, **point, label=law)
+        level.plot(rows["rescaled_time"], over_limit, **point, label=law_words(law))
         slope.plot(rows["rescaled_time"], rows["slope"], **point)
     level.axhline(1, **DASHED, label="derived limit")
     slope.axhline(-1, **DASHED)
@@ -133,7 +142,7 @@ def perfection_lost(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
 def sequences_with_repeats(repeats: pd.DataFrame) -> Figure:
     """When all is right on sequences with repeats, and W and attention then; a line per task."""
     figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.4), sharey=True)
-    names = [f"{run.law}, M = {run.length}" for run in repeats.itertuples()]
+    names = [f"{law_words(str(run.law))}, M = {run.length}" for run in repeats.itertuples()]
     titles = {
         "first_time": "time at which all is right",
         "largest_W": "largest |W| then",
@@ -153,12 +162,12 @@ def scale_crossover(law: pd.DataFrame) -> Figure:
     """The rescaled time T c², and what attention has learned by then, against the scale c."""
     law = law[~law["at_once"]]
     figure, ((time, attention), (off, error)) = plt.subplots(2, 2, figsize=(11, 6.2), sharex=True)
-    for task, rows, color in shaded(law, "task"):
+    names = numbered([law_words(one) for one in law.drop_duplicates("task")["law"]])
+    for name, (_, rows, color) in zip(names, shaded(law, "task"), strict=True):
         limit = rows[np.isinf(rows["scale"])]["rescaled_time"].iloc[0]
         rows = rows[np.isfinite(rows["scale"])].sort_values("scale")
-        label = f"{task}: {rows['law'].iloc[0]}"
         line = {"marker": "o", "ms": 3.5, "color": color}
-        time.plot(rows["scale"], rows["rescaled_time"], label=label, **line)
+        time.plot(rows["scale"], rows["rescaled_time"], label=name, **line)
         time.axhline(limit, color=color, ls="--", lw=1.2)
         attention.plot(rows["scale"], rows["attention_to_star"], **line)
         off.plot(rows["scale"], (rows["rescaled_time"] / limit - 1).abs(), **line)

@@ -1,6 +1,6 @@
 """What the figures of the family share: the colours of runs, lines for theory, and titles."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,4 +44,25 @@ def singular_values_in_time(axes: Axes, rows: pd.DataFrame) -> np.ndarray:
 
 def setting(run: Any) -> str:
     """The law and the sizes of a run, a row of a table."""
-    return f"{run.law}, L = {run.n_tokens}, n = {run.seq_len}, M = {run.length}"
+    return f"{law_words(run.law)}, L = {run.n_tokens}, n = {run.seq_len}, M = {run.length}"
+
+
+def law_words(law: str) -> str:
+    """A law of the sequences in words; one with weights of its own, or unknown, as it is."""
+    name, _, number = law.rpartition(" ")
+    said = {
+        "zipf": f"Zipf, exponent {number}",
+        "log-normal": f"log-normal, σ = {number}",
+        "frequent heads": f"heads {number} × as frequent",
+        "sparse": f"{number} of the sequences possible",
+        "topics": f"{number} topics mixed",
+    }
+    return said.get(name, "Dirichlet" if law == "dirichlet" else law)
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """The names, in which equal ones are told apart by a number."""
+    return [
+        f"{name} ({names[: k + 1].count(name)})" if names.count(name) > 1 else name
+        for k, name in enumerate(names)
+    ]

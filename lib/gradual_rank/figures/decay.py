@@ -17,6 +17,7 @@ from lib.pages.style import (
     NULL_COLOR,
     READ_WIDTH,
     SEED_MARKERS,
+    number_panel,
 )
 
 SHARE = r"$\lambda$ (1: nothing rises)"
@@ -39,6 +40,7 @@ def weight_decay(
     own = stages[(stages["seed"] == cell["seed"]) & (stages["share"] == cell["share"])]
     draw_course(panels[0], course.sort_values("rescaled_time"), own.sort_values("stage"))
     draw_first(panels[1], heads, rises)
+    number_panel(panels[1])
     draw_joins(panels[2], joins)
     draw_ranks(panels[3], heads, rests)
     return figure

@@ -3,19 +3,23 @@
 These are figures 9 and 10 of Boix-Adserà et al. (2023, v1), and checks of Assumptions 4.2 to 4.4.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.gradual_rank.figures.greedy_limit import label
 from lib.gradual_rank.figures.staircase import shade
 from lib.pages.style import (
     BOUND_COLOR,
+    GREEN,
+    LOST_COLOR,
     MATRIX_COLORS,
     MATRIX_NAMES,
     NULL_COLOR,
-    PROBLEM_COLORS,
     READ_WIDTH,
 )
 
@@ -25,6 +29,9 @@ NOISE_COLORS = {
     "none": NULL_COLOR,
 }
 
+GAP_COLOR = MATRIX_COLORS["W_KQ"]
+WEIGHTS_COLOR = GREEN
+TICK = 0.15  # half of the height of a stage's line, in rows
 SMALLEST = 1e-6  # a tie is drawn as this gap
 LEAST_APART = 1e-6  # two products that are nearer are drawn at this distance
 
@@ -95,38 +102,52 @@ def assumption_checks(
     returns: pd.DataFrame,
     kicks: pd.DataFrame,
     ends: pd.DataFrame,
+    problems: pd.DataFrame,
     returned: float,
     near: float,
 ) -> Figure:
     """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun
     elsewhere.
 
-    Gaps and strictness are those of every problem. Dashed lines are the share of a disturbance at
-    which products are back, and the error of products on the same plateau.
+    Gaps and strictness have a row per problem, with a line per stage and a point at their median.
+    Dashed lines are the share of a disturbance at which products are back, and the error of
+    products on the same plateau.
     """
-    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 6.8), sharey="row")
-    gaps, strict, key, back, risen, begun = panels.flat
+    layout: Any = [["gaps"] * 3 + ["strict"] * 3, ["back"] * 2 + ["risen"] * 2 + ["begun"] * 2]
+    figure, panels = plt.subplot_mosaic(layout, figsize=(READ_WIDTH, 8.2), height_ratios=[1.25, 1])
+    gaps, strict, back, risen, begun = panels.values()
     finite = stages[np.isfinite(stages["next_time"]) & np.isfinite(stages["gap"])]
-    for n, problem in enumerate(dict.fromkeys(stages["problem"])):
-        color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
+    names = list(dict.fromkeys(stages["problem"]))
+    for y, problem in enumerate(names):
         followed, later = (
             t[t["problem"] == problem] for t in (finite, stages[stages["stage"] > 0])
         )
-        line = "-" if n < len(PROBLEM_COLORS) else "--"
-        gap = (followed["gap"] / followed["next_time"]).clip(lower=SMALLEST)
-        _shares(gaps, gap, color, f"{problem}, {len(gap)} stages", ls=line)
-        _shares(strict, later["strictness_products"], color, None, ls=line)
-        _shares(strict, later["strictness_weights"], color, None, ls=":")
-    gaps.set(
-        xlabel=f"gap to the second candidate / its time (0 at {SMALLEST:g})",
-        title="4.2: one coordinate at a time",
-    )
-    strict.set(
-        xlabel="least curvature in products (dotted: in weights)",
-        title="4.3: every plateau is a strict minimum",
-    )
-    key.axis("off")
-    key.legend(*gaps.get_legend_handles_labels(), loc="center left", fontsize=9)
+        gap = (followed["gap"] / followed["next_time"]).to_numpy(float)
+        tied = gap < SMALLEST
+        _row(gaps, gap[~tied], y, GAP_COLOR, median=np.median(gap).clip(min=SMALLEST))
+        if tied.any():
+            gaps.plot([SMALLEST], [y], "X", color=LOST_COLOR, ms=9)
+            said = {"xytext": (9, 4), "textcoords": "offset points", "color": LOST_COLOR}
+            gaps.annotate(f"{tied.sum()} of {len(gap)}", (SMALLEST, y), fontsize=8, **said)
+        _row(strict, later["strictness_products"].to_numpy(float), y - 0.18, GAP_COLOR)
+        _row(strict, later["strictness_weights"].to_numpy(float), y + 0.18, WEIGHTS_COLOR)
+    labels = [label(name, problems).replace(": ", ",\n", 1) for name in names]
+    gaps.set_yticks(range(len(names)), labels=labels, fontsize=8)
+    strict.set_yticks(range(len(names)), labels=[])
+    gaps.plot([], [], "X", color=LOST_COLOR, ms=9, ls="", label="stages with no gap: a tie")
+    gaps.plot([], [], "o", color=GAP_COLOR, label="median; a line is a stage")
+    strict.plot([], [], "o", color=GAP_COLOR, label="in the products")
+    strict.plot([], [], "o", color=WEIGHTS_COLOR, label="in the weights (u, v)")
+    for axes in (gaps, strict):
+        axes.set(xscale="log", ylim=(len(names) - 0.5, -0.6))
+        axes.grid(visible=False, axis="y")
+    above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2, "fontsize": 8}
+    gaps.legend(**above)
+    strict.legend(**above)
+    gaps.set_xlabel("gap to the second candidate / its time")
+    gaps.set_title("4.2: one coordinate at a time", pad=24)
+    strict.set_xlabel("least curvature on the plateau")
+    strict.set_title("4.3: every plateau is a strict minimum", pad=24)
     for noise in ("balanced", "independent"):
         rows = returns[(returns["kind"] == "random") & (returns["noise"] == noise)]
         _shares(back, rows["ratio_products"], NOISE_COLORS[noise], f"products, {noise} noise")
@@ -154,15 +175,23 @@ def assumption_checks(
     )
     for axes, bar in ((back, returned), (risen, near), (begun, near)):
         axes.axvline(bar, color=BOUND_COLOR, ls="--", lw=1)
-    for row in panels:
-        row[0].set_ylabel("share of cases below")
-    for axes in (gaps, strict, back, risen, begun):
-        axes.set(xscale="log")
+    back.set_ylabel("share of cases below")
     for axes in (back, risen, begun):
+        axes.set(xscale="log")
         axes.legend(fontsize=7.5, loc="upper left")
         axes.set_ylim(0, 1.5)  # legends stand above the curves
         axes.set_yticks(np.arange(0, 1.01, 0.2))
     return figure
+
+
+def _row(axes: Axes, values: np.ndarray, y: float, color: str, median: float | None = None) -> None:
+    """A short line for each value at a height, and a point at their median, or another one."""
+    places = np.repeat(values, 3)
+    heights = np.tile([y - TICK, y + TICK, np.nan], len(values))  # one broken line for all
+    axes.plot(places, heights, color=color, lw=0.8, alpha=0.5)
+    middle = np.median(values) if median is None and len(values) else median
+    if middle is not None:
+        axes.plot([middle], [y], "o", color=color, ms=5.5)
 
 
 def _shares(axes: Axes, values: pd.Series, color: str, label: str | None, ls: str = "-") -> None:

@@ -18,19 +18,34 @@ from lib.pages.style import (
     MATRIX_COLORS,
     PROBLEM_COLORS,
     READ_WIDTH,
+    number_panel,
 )
 
 LIMIT = MATRIX_COLORS["W_KQ"]
 FINITE = MATRIX_COLORS["W_VO"]
 MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")
+WORDS = {  # what figures call the problems; one that only a user's table has keeps its name
+    "paper": "paper's head, early",
+    "whole": "paper's head, to its end",
+    "small": "small head",
+    "draws": "wide heads, fewer samples",
+}
+MARKED = 0.1  # a share of plateaus from which it is written beside its point
+FRAMES = {"own": "own frames", "common": "one frame", "standard": "standard basis"}
+
+
+def words(problem: str) -> str:
+    """What figures call a problem."""
+    return WORDS.get(problem, problem)
 
 
 def label(problem: str, problems: pd.DataFrame) -> str:
-    """A problem as figures name it: its name and width, and a transformer's layers and heads."""
+    """A problem as figures name it: words and width, and a transformer's layers and heads."""
     row = problems.set_index("name").loc[problem].to_dict()
-    parts = f"{problem}: d = {row['d_model']:.0f}"
     if pd.isna(row["n_layers"]):
-        return parts
+        return f"{words(problem)}: d = {row['d_model']:.0f}"
+    frames = FRAMES.get(row["frames"], str(row["frames"]))
+    parts = f"Transformer, {frames}: d = {row['d_model']:.0f}"
     n_layers = int(row["n_layers"])
     n_heads = int(row["n_heads"])
     plural = ["s" if n > 1 else "" for n in (n_layers, n_heads)]
@@ -68,7 +83,7 @@ def errors_by_scale(
         "--",
         color="black",
         lw=1.2,
-        label=f"C / log(1 / init scale), C = {constant:.2f} ({studied})",
+        label=f"C / log(1 / init scale), C = {constant:.2f} ({words(studied)})",
     )
     order.axhline(1, color="black", ls="--", lw=1.2)
     times.set(yscale="log", ylabel="error of activation times, median", title="Algorithm 1")
@@ -77,9 +92,9 @@ def errors_by_scale(
         ylabel="error of activation times",
         title="finite-scale form: median, and worst (dotted)",
     )
-    order.set(ylabel="agreement of the order, Kendall's τ", ylim=(None, 1.03), title="Algorithm 1")
-    losses.set(yscale="log", ylabel="loss error at mid-plateau / loss at 0")
-    products.set(yscale="log", ylabel="error of the products at mid-plateau")
+    order.set(ylabel="order: Kendall's τ", ylim=(None, 1.03), title="Algorithm 1")
+    losses.set(yscale="log", ylabel="loss error, mid-plateau")
+    products.set(yscale="log", ylabel="product error, mid-plateau")
     final.set(yscale="log", ylabel="product error, last lasting plateau")
     for axes in panels.flat:
         _scale_axis(axes, errors)
@@ -90,36 +105,52 @@ def errors_by_scale(
 def supports_by_scale(
     errors: pd.DataFrame, stages: pd.DataFrame, departed: pd.DataFrame, problems: pd.DataFrame
 ) -> Figure:
-    """How often the flow has Algorithm 1's support, how the support grows, and what leaves it."""
+    """How often the flow has Algorithm 1's support, how the support grows, and what leaves it.
+
+    Two medians of the studied problem are written beside their points: from the least init scale,
+    and from the largest at which more than a tenth of the plateaus have it.
+    """
     figure, (share, size, pull) = plt.subplots(
-        1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1, 1.2, 0.8]
+        1, 3, figsize=(READ_WIDTH, 5.0), width_ratios=[2.2, 1, 0.9]
     )
+    number_panel(share)
+    studied = problems.loc[problems["studied"], "name"].iloc[0]
     _by_problem(share, errors, problems, "same")
-    share.set(ylabel="share of plateaus with Algorithm 1's support", ylim=(-0.02, 1.03))
+    medians = errors[errors["problem"] == studied].groupby("log10_init_scale")["same"].median()
+    right = medians[medians > MARKED]
+    for scale in dict.fromkeys([right.index.max(), right.index.min()] if len(right) else []):
+        mark = {"xytext": (-6, 7), "textcoords": "offset points", "ha": "right", "weight": "bold"}
+        share.annotate(f"{medians[scale]:.0%}", (-scale, medians[scale]), fontsize=11, **mark)
+    share.set(ylabel="share of plateaus with Algorithm 1's support", ylim=(-0.02, 1.06))
+    share.set_title("thick: the median over seeds, thin: a seed")
+    share.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=2, fontsize=8)
     _scale_axis(share, errors)
-    names = problems["name"].tolist()
-    for n, problem in enumerate(names):
+    left = [name for name in problems["name"] if (departed["problem"] == name).any()]
+    for n, problem in enumerate(problems["name"]):
         own = stages[stages["problem"] == problem]
         color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
         for _, rows in own.sort_values("stage").groupby("seed"):
             size.plot(rows["stage"], rows["n_active"], color=color, lw=1, alpha=0.7)
-            left = rows[rows["n_dropped"] > 0]
-            look = {"s": 18 * left["n_dropped"], "color": LOST_COLOR, "marker": "x", "zorder": 3}
-            size.scatter(left["stage"], left["n_active"], **look)
+            lost = rows[rows["n_dropped"] > 0]
+            look = {"s": 18 * lost["n_dropped"], "color": LOST_COLOR, "marker": "x", "zorder": 3}
+            size.scatter(lost["stage"], lost["n_active"], **look)
         gone = departed[departed["problem"] == problem]
-        marker = MARKERS[n % len(MARKERS)]
-        pull.plot(np.full(len(gone), n), gone["pull"], marker, color=color, ms=5)
+        if len(gone):
+            at = np.full(len(gone), left.index(problem))
+            pull.plot(at, gone["pull"], MARKERS[n % len(MARKERS)], color=color, ms=5)
     size.plot([], [], "x", color=LOST_COLOR, label="a coordinate leaves")
-    size.set(xlabel="stage of Algorithm 1", ylabel="active coordinates", title="one line per seed")
+    size.set(xlabel="stage of Algorithm 1", ylabel="active coordinates")
+    size.set_title("a line per seed", fontsize=9)
     size.legend(loc="upper left")
     pull.axhline(0, color="black", ls="--", lw=1.2)
-    pull.set_xticks(range(len(names)), labels=names, rotation=30, fontsize=8)
-    pull.set(ylabel="−β g / max|g(0)| of what leaves", title="positive: it stays away (Lemma D.4)")
-    pull.set_xlim(-0.5, len(names) - 0.5)
+    names = [label(name, problems).partition(":")[0].replace(", ", ",\n") for name in left]
+    pull.set_xticks(range(len(left)), labels=names, rotation=30, fontsize=8)
+    pull.set_ylabel("what holds it away, −β g / max|g(0)|")
+    pull.set_title("above 0, what leaves\nstays away (Lemma D.4)", fontsize=9)
+    pull.set_xlim(-0.5, max(1, len(left)) - 0.5)
     pull.set_yscale("symlog", linthresh=1e-2)
     most = float(departed["pull"].abs().max()) if len(departed) else 1.0
     pull.set_ylim(min(-0.02, 3 * float(departed["pull"].min()) if len(departed) else 0.0), 3 * most)
-    figure.legend(*share.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 

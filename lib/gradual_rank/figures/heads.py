@@ -16,6 +16,7 @@ from lib.pages.style import (
     PROBLEM_COLORS,
     READ_WIDTH,
     SEED_MARKERS,
+    number_panel,
 )
 
 
@@ -51,7 +52,8 @@ def one_head(cases: list[Case], errors: pd.DataFrame) -> Figure:
     """
     figure, panels = plt.subplots(1, len(cases) + 1, figsize=(READ_WIDTH, 3.6))
     share = panels[-1]
-    names = [name.partition(":")[0] for name, *_ in cases]
+    number_panel(share)
+    names = [trajectory["problem"].iloc[0] for _, trajectory, *_ in cases]
     for n, (axes, (name, trajectory, stages, _)) in enumerate(zip(panels, cases, strict=False)):
         sizes = name.partition(": ")[2]
         _products(axes, trajectory, stages)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from lib.gradual_rank.figures.staircase import shade
 from lib.pages.style import (
@@ -22,6 +23,7 @@ from lib.pages.style import (
     READ_WIDTH,
     SEED_MARKERS,
     TEAL,
+    number_panel,
 )
 
 NAMES = {
@@ -34,6 +36,7 @@ NAMES = {
     "muon": ("Muon, polar factor", GREEN),
 }
 OTHER = "black"  # the colour of an optimiser that only a user's table has
+LEAST_LATER = 1e-3  # per cent: a first rise that moves less is drawn here
 SHOWN = ("gd", "adam", "muon")
 DIAGONAL = {"gradient flow": BLUE, "sign": ORANGE, "adam": MAGENTA}
 
@@ -94,8 +97,9 @@ def courses(table: pd.DataFrame) -> Figure:
 def properties(runs: pd.DataFrame) -> Figure:
     """Optimisers by their properties from the smallest scale, with a point per seed.
 
-    The delay of the first rise, the order, the growth of the stable rank and the speeds are those
-    under the full teacher; separate directions are those under the low one.
+    By how much the first rise moves between two small scales, the order, the growth of the stable
+    rank and the speeds are those under the full teacher; separate directions are those under the
+    low one.
     """
     scales = runs["log10_init_scale"]
     small = runs[scales == scales.min()].set_index(["optimizer", "seed"])
@@ -105,15 +109,15 @@ def properties(runs: pd.DataFrame) -> Figure:
     low = small[small["teacher_rank"] == runs["teacher_rank"].min()]
     stepped = full[full.index.get_level_values("optimizer") != "gd"]
     first = large.loc[large["teacher_rank"] == runs["teacher_rank"].max(), "first_rise"]
+    ratio = full["first_rise"] / first
+    later = (100 * (ratio - 1).abs()).clip(lower=LEAST_LATER)
+    later = later[np.isfinite(later)]  # of seeds in which something rises from both starts
     shown = {
-        f"first rise, from $10^{{{scales.min():g}}}$\nover from $10^{{{middle:g}}}$": [
-            full["first_rise"] / first
-        ],
-        "order: 1 largest first,\n−1 smallest first": [full["order"]],
+        "order of rising: 1 largest\nfirst, −1 smallest first": [full["order"]],
         "stable rank at half of\nthe loss / at the end": [
             full["stable_rank_half"] / full["stable_rank_end"]
         ],
-        f"share of separate directions,\nteacher of rank {low['teacher_rank'].iloc[0]}": [
+        f"directions that rise apart,\nshare, teacher of rank {low['teacher_rank'].iloc[0]}": [
             low["separate"]
         ],
         "least and largest speed\nof singular values, per τ": [
@@ -122,19 +126,44 @@ def properties(runs: pd.DataFrame) -> Figure:
         ],
     }
     names = listed(runs["optimizer"])
-    figure, panels = plt.subplots(1, len(shown), figsize=(READ_WIDTH, 3.4), sharey=True)
-    for axes, (label, columns) in zip(panels, shown.items(), strict=True):
+    figure, panels = plt.subplots(
+        1, 1 + len(shown), figsize=(READ_WIDTH, 4.2), sharey=True, width_ratios=[1.9, 1, 1, 1, 1]
+    )
+    delay, *others = panels
+    number_panel(delay)
+    _by_optimizer(delay, later, names)
+    middles = later.groupby(level="optimizer").median()
+    for name, middle_later in middles.items():
+        two_digits = float(f"{middle_later:.2g}")
+        said = f"{two_digits:g} %" if middle_later > LEAST_LATER else "0 %"
+        beside = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
+        look = {"fontsize": 9, "weight": "bold", "color": color_of(str(name))}
+        delay.annotate(said, (middle_later, names.index(str(name))), **beside, **look)
+    delay.set(xscale="log")
+    if len(later):
+        delay.set(xlim=(0.6 * later.min(), 3 * later.max()))
+    delay.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    delay.set_xlabel("how much the first rise moves, and its median", fontsize=9)
+    delay.set_title(
+        f"starts of $10^{{{scales.min():g}}}$ for $10^{{{middle:g}}}$: does it wait longer?",
+        fontsize=9.5,
+    )
+    for axes, (label, columns) in zip(others, shown.items(), strict=True):
         for column in columns:
-            for y, name in enumerate(names):
-                own = column[column.index.get_level_values("optimizer") == name]
-                axes.plot(own, np.full(len(own), y), "o", color=color_of(name), ms=4.5, alpha=0.8)
+            _by_optimizer(axes, column, names)
         axes.set_xlabel(label, fontsize=8.5)
-    panels[0].set_yticks(range(len(names)), labels=[name_of(name) for name in names])
-    panels[0].invert_yaxis()
-    for axes in (panels[0], panels[2]):
-        axes.axvline(1, color="black", lw=0.8)
-    panels[1].axvline(0, color="black", lw=0.8)
+    delay.set_yticks(range(len(names)), labels=[name_of(name) for name in names])
+    delay.set_ylim(len(names) - 0.6, -0.7)
+    others[1].axvline(1, color="black", lw=0.8)
+    others[0].axvline(0, color="black", lw=0.8)
     return figure
+
+
+def _by_optimizer(axes: Axes, column: pd.Series, names: list[str]) -> None:
+    """A point per seed in the row of its optimiser."""
+    for y, name in enumerate(names):
+        own = column[column.index.get_level_values("optimizer") == name]
+        axes.plot(own, np.full(len(own), y), "o", color=color_of(name), ms=4.5, alpha=0.8)
 
 
 def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
@@ -145,6 +174,7 @@ def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
     figure, (rank, test, best) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.2), width_ratios=[1.2, 1.3, 1]
     )
+    number_panel(rank)
     names = listed(few["optimizer"])
     exact = sorted(few.loc[few["noise"] == 0, "n_samples"].unique())
     for n, size in enumerate(exact):

@@ -17,6 +17,8 @@ from lib.pages.style import (
     MATRIX_NAMES,
     NULL_COLOR,
     VIRIDIS,
+    frame,
+    number_panel,
     sized,
 )
 
@@ -83,6 +85,7 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
     KQ = MATRIX_NAMES["W_KQ"]
     VO = MATRIX_NAMES["W_VO"]
     figure, (error, order, rank) = plt.subplots(1, 3, figsize=(11.4, 3.7))
+    number_panel(order)
     for n, (name, color) in enumerate(
         (("limit", NULL_COLOR), ("finite", MATRIX_COLORS["W_VO"]), ("stepped", "black"))
     ):
@@ -114,47 +117,82 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
 
 
 def losses_by_scale(cases: list[Case]) -> Figure:
-    """Figure 6: the loss by rescaled time, with a column per scale and a row per problem.
+    """Figure 6: the loss by rescaled time, with a line per scale and a panel per problem.
 
-    A problem is given as (name, trajectories, ...).
+    A problem is given as (name, trajectories, ...). The first panel is the studied problem's.
     """
-    figure, panels = _grid(cases)
-    for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
-        for axes, scale in zip(row, _scales(trajectory), strict=False):
+    size = sized(0.6 + 4.1 * len(cases), 4.4)
+    figure, panels = plt.subplots(1, len(cases), figsize=size, sharey=True, squeeze=False)
+    for axes, (name, trajectory, stages, _) in zip(panels[0], cases, strict=True):
+        scales = _scales(trajectory)
+        for n, scale in enumerate(scales):
             rows = trajectory[trajectory["log10_init_scale"] == scale]
-            time, loss = stairs(stages, float(rows["rescaled_time"].max()), stages["loss"])
-            axes.plot(
-                rows["rescaled_time"],
-                rows["loss"],
-                color=MATRIX_COLORS["W_KQ"],
-                label="gradient flow",
-            )
-            axes.plot(time, loss, "--", color="black", lw=0.9, label="Algorithm 1")
-            axes.set(ylim=(0, None), xlim=_window(stages))
-            _describe(axes, scale, errors, name)
-        row[0].set_ylabel(f"{name}\nloss / loss at 0")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+            look = {"color": shade(n, len(scales), 0.85), "lw": 1.5, "label": power(scale)}
+            axes.plot(rows["rescaled_time"], rows["loss"], **look)
+        time, loss = stairs(stages, float(trajectory["rescaled_time"].max()), stages["loss"])
+        axes.plot(time, loss, "--", color="black", lw=1.1, label="Algorithm 1")
+        axes.set(ylim=(0, None), xlim=_window(stages), title=name)
+        axes.set_xlabel("time / log(1 / init scale)")
+        where = "lower left" if _window(stages)[0] > 0 else "upper right"
+        axes.legend(title="init scale", loc=where, fontsize=8, title_fontsize=8)
+    panels[0][0].set_ylabel("loss / loss at 0")
+    number_panel(panels[0][0])
+    return figure
+
+
+def loss_frames(case: Case) -> Figure:
+    """The loss of one problem by rescaled time, a frame per scale: the staircase as it sharpens."""
+    name, trajectory, stages, _ = case
+    scales = _scales(trajectory)
+    size = (6.6, 3.3 * len(scales))
+    apart = {"hspace": 0.06}  # frames do not touch
+    figure, panels = plt.subplots(len(scales), 1, figsize=size, squeeze=False, gridspec_kw=apart)
+    for axes, scale in zip(panels[:, 0], scales, strict=True):
+        rows = trajectory[trajectory["log10_init_scale"] == scale]
+        time, loss = stairs(stages, float(rows["rescaled_time"].max()), stages["loss"])
+        look = {"color": MATRIX_COLORS["W_KQ"], "lw": 2, "label": "gradient flow"}
+        axes.plot(rows["rescaled_time"], rows["loss"], **look)
+        axes.plot(time, loss, "--", color="black", lw=1.1, label="Algorithm 1")
+        axes.set(ylim=(0, 1.05), xlim=_window(stages), xlabel="time / log(1 / init scale)")
+        axes.set(ylabel="loss / loss at 0", title=f"{name}, init scale {power(scale)}")
+        axes.legend(loc="upper right")
+        frame(f"1e{scale:g}", axes)
     return figure
 
 
 def entries_by_scale(cases: list[Case], matrix: str) -> Figure:
     """Figures 7 and 8: diagonal entries of a product by rescaled time.
 
-    There is a column per scale and a row per problem. Scales from which no entry moves in the time
-    that is drawn are left out.
+    There is a row per problem and a column for each of three scales: the largest, a middle and the
+    least from which an entry moves in the time that is drawn.
     """
-    cases = [
-        (name, moving(trajectory, stages, matrix), stages, errors)
-        for name, trajectory, stages, errors in cases
-    ]
-    figure, panels = _grid(cases)
-    for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
-        for axes, scale in zip(row, _scales(trajectory), strict=False):
+    shown = []
+    for name, trajectory, stages, errors in cases:
+        seen = moving(trajectory, stages, matrix)
+        shown.append((name, seen[seen["log10_init_scale"].isin(_three(seen))], stages, errors))
+    columns = max(len(_scales(trajectory)) for _, trajectory, *_ in shown)
+    size = sized(1.0 + 3.6 * columns, 0.5 + 3.1 * len(shown))
+    figure, panels = plt.subplots(len(shown), columns, figsize=size, sharey="row", squeeze=False)
+    for row, (name, trajectory, stages, errors) in zip(panels, shown, strict=True):
+        scales = _scales(trajectory)
+        for axes, scale in zip(row, scales, strict=False):
             draw_entries(axes, trajectory[trajectory["log10_init_scale"] == scale], stages, matrix)
-            axes.set_xlim(_window(stages))
-            _describe(axes, scale, errors, name)
+            axes.set(xlim=_window(stages), xlabel="time / log(1 / init scale)")
+            _describe(axes, scale, errors)
+        for axes in row[len(scales) :]:
+            axes.axis("off")
         row[0].set_ylabel(f"{name}\nentries of {MATRIX_NAMES[matrix]}")
+    last = panels[-1][0]
+    last.plot([], [], color=shade(1, 2, 0.5), label="gradient flow, in the order of joining")
+    last.plot([], [], "--", color="black", lw=0.9, label="Algorithm 1")
+    figure.legend(*last.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
+
+
+def _three(trajectory: pd.DataFrame) -> list[float]:
+    """The largest init scale, a middle one and the least; all where there are fewer."""
+    scales = _scales(trajectory)
+    return sorted({scales[0], scales[len(scales) // 2], scales[-1]})
 
 
 def moving(trajectory: pd.DataFrame, stages: pd.DataFrame, matrix: str) -> pd.DataFrame:
@@ -233,26 +271,9 @@ def stairs(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray
     return np.stack([begin, until], 1).ravel(), np.repeat(heights, 2, axis=0)
 
 
-def _grid(
-    cases: list[Case],
-) -> tuple[Figure, np.ndarray]:
-    columns = max(len(_scales(case[1])) for case in cases)
-    figure, panels = plt.subplots(
-        len(cases),
-        columns,
-        figsize=sized(1.0 + 2.0 * columns, 0.9 + 2.6 * len(cases)),
-        sharey="row",
-        squeeze=False,
-    )
-    for row, case in zip(panels, cases, strict=True):
-        for axes in row[len(_scales(case[1])) :]:
-            axes.axis("off")
-    figure.supxlabel("time / log(1 / init scale)", fontsize=9.5)
-    return figure, panels
-
-
-def _describe(axes: Axes, scale: float, errors: pd.DataFrame, name: str) -> None:
+def _describe(axes: Axes, scale: float, errors: pd.DataFrame) -> None:
     """Put the scale, and how far the flow is from the plateaus, above a panel."""
-    found = errors[errors["log10_init_scale"] == scale]["plateau_loss_error"]
+    found = errors[errors["log10_init_scale"] == scale]["plateau_product_error"]
     error = float(found.iloc[0]) if len(found) else np.nan
-    axes.set_title(f"{power(scale)}: loss\noff by {error:.1g}", fontsize=9)
+    off = f"; products off by {error:.1g}" if np.isfinite(error) else ""
+    axes.set_title(f"init scale {power(scale)}{off}", fontsize=9)

@@ -11,7 +11,19 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lib.low_rank_sparse.figures.panels import SEEDS, dotted, grid, where
-from lib.pages.style import BLUE, GREEN, HINGE_COLOR, MAGENTA, NULL_COLOR, ORANGE, TEAL, ranged
+from lib.pages.style import (
+    BLUE,
+    CUT_COLOR,
+    GREEN,
+    HINGE_COLOR,
+    MAGENTA,
+    NULL_COLOR,
+    ORANGE,
+    TEAL,
+    frame,
+    number_panel,
+    ranged,
+)
 
 COLORS = (BLUE, ORANGE, GREEN, MAGENTA, TEAL)  # of configurations, in turn
 POINTS = "one point per seed, a bar at their mean"
@@ -57,7 +69,43 @@ def hinge_and_attention_against_rank(table: pd.DataFrame, configurations: Sequen
         _ranks(axes, ranks)
         axes.set(xlabel="rank r of every update", title=name)
     panels[0].legend(loc="center right", fontsize=7.5)
+    number_panel(panels[0])
     figure.suptitle(rf"$W(0) + $SVD$_r(W(T) - W(0))$ for all of $W_Q, W_K, W_V, W_O$; {SEEDS}")
+    return figure
+
+
+def cut_frames(
+    truncate: pd.DataFrame, spectra: pd.DataFrame, matrix: str, configuration: str
+) -> Figure:
+    """A frame per rank: the singular values of a matrix's update that a cut keeps, and the loss
+    that is left when all updates are cut alike; means over seeds.
+    """
+    rows = where(truncate, configuration=configuration, kind="all")
+    losses = rows.groupby("rank")["hinge"].mean()
+    final = where(spectra, configuration=configuration, matrix=matrix, of="update")
+    final = final[final["step"] == final["step"].max()]
+    sigma = np.stack(list(final["singular_values"])).astype(float).mean(0)
+    index = np.arange(1, len(sigma) + 1)
+    size = (8.6, 2.9 * len(losses))
+    apart = {"hspace": 0.08}  # frames do not touch
+    figure, panels = grid(len(losses), 2, size, gridspec_kw=apart)
+    for (values, loss), rank in zip(panels, losses.index, strict=True):
+        colors = [BLUE if i <= rank else CUT_COLOR for i in index]
+        values.bar(index, sigma, color=colors)
+        name = rf"$\Delta {matrix[0]}_{matrix[2:]}$"
+        kept = min(int(rank), len(sigma))
+        values.set(yscale="log", ylim=(1e-7, 10), xlabel="index i")
+        values.set(ylabel=rf"$\sigma_i$ of {name}", title=f"{kept} of {len(sigma)} kept")
+        places = range(len(losses))
+        loss.plot(places, losses, color=CUT_COLOR, marker=".", lw=1.2)
+        place = list(losses.index).index(rank)
+        loss.plot([place], [losses[rank]], "o", color=BLUE, ms=10)
+        loss.set(title=f"cut to rank {rank}: test hinge loss {losses[rank]:.2f}")
+        loss.set(xlabel="rank r of every update", ylabel=QUANTITIES["hinge"])
+        _ranks(loss, list(losses.index))
+        loss.set_ylim(-0.06, 1.06)
+        values.set_xticks([1, 2, *range(5, len(sigma) + 1, 5)])
+        frame(f"{rank}", values, loss)
     return figure
 
 

@@ -16,6 +16,7 @@ from lib.pages.style import (
     INITIAL_COLOR,
     ORDER_COLORS,
     PERMUTED_COLOR,
+    number_panel,
     ranged,
 )
 
@@ -54,6 +55,7 @@ def norms_and_pruning(
         margins.set(xlabel=removed, ylabel="margin; dotted: the least")
         margins.axhline(1, color="black", lw=0.8)
     panels[0][1].legend(loc="upper left")
+    number_panel(panels[0][0])
     figure.suptitle(SEEDS)
     return figure
 
@@ -99,6 +101,7 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
         removed = "share R removed at random"
         right.set(title=f"{configuration} readout", xlabel=removed, ylim=(-0.02, 1.04))
     panels[0][1].legend(loc="upper left", fontsize=7.5)
+    number_panel(panels[0][0])
     figure.suptitle(f"points: seeds, bars: their mean; lines: {SEEDS}")
     return figure
 

@@ -10,25 +10,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.low_rank_sparse.figures.panels import SEEDS, dotted, where, whiskers
-from lib.pages.style import GREENS, ORANGE, TRAINED_COLOR, VIRIDIS, sized
+from lib.pages.style import (
+    GREENS,
+    ORANGE,
+    READ_WIDTH,
+    VIRIDIS,
+    number_panel,
+    sized,
+)
 
 ALPHA = r"$\alpha_*$"
 CONFUSION = r"$\alpha_\#$"
 SHARE = f"{ALPHA}, share of label-relevant tokens"
 LETTERS = {"Q": VIRIDIS(0.0), "K": VIRIDIS(0.6)}
 VARIED = {  # what a sweep varies, and the scale of its axis
-    "noise": ("noise $c_0$\nof the tokens", "linear"),
-    "confusion": ("confusion\ntokens", "linear"),
+    "noise": ("noise $c_0$ of the tokens", "linear"),
+    "confusion": ("confusion tokens", "linear"),
     "patterns": ("patterns M", "linear"),
-    "step_size_untied": ("step size $\\eta$,\nuntied readout", "linear"),
-    "value_error": ("error $\\sigma$\nof $W_V(0)$", "linear"),
-    "query_key_error": ("error $\\delta$ of\n$W_Q(0), W_K(0)$", "linear"),
+    "step_size_untied": ("step size $\\eta$, untied readout", "linear"),
+    "value_error": ("error $\\sigma$ of $W_V(0)$", "linear"),
+    "query_key_error": ("error $\\delta$ of $W_Q(0), W_K(0)$", "linear"),
     "batch_size": ("batch size", "log"),
-    "init_scale": ("scale $\\xi$\nof $W_O(0)$", "log"),
+    "init_scale": ("scale $\\xi$ of $W_O(0)$", "log"),
     "neurons": ("neurons m", "log"),
 }
 GAPS = ("noise", "confusion", "patterns", "step_size_untied")  # sweeps that move the gap
 NEURONS = ("init_scale", "neurons")  # sweeps that move the norms of neurons
+ROW = 0.6  # the height of a sweep's points in a row of one
+LOW = 0.95  # a share below which the value of a sweep is written beside its points
+COLUMNS = 3  # of the small panels
 
 
 def power_laws(
@@ -91,18 +101,21 @@ def power_laws(
 def robustness(sweep: pd.DataFrame) -> Figure:
     r"""What other data and other training change: $e_2$ in all sweeps, the rest where it moves.
 
-    The panel on top has the share of the squares that two directions of W_Q and W_K hold, the lower
-    of both, at every value of every sweep. The panels below have the gap behind them, and how the
-    neurons part.
+    The panel on the left has the share of the squares that two directions of W_Q and W_K hold, the
+    lower of both, with a row for each sweep. The panels on the right have the gap behind them, and
+    how the neurons part.
     """
     shown = [name for name in VARIED if name in set(sweep["sweep"])]
     gaps = [name for name in GAPS if name in shown]
     neurons = [name for name in NEURONS if name in shown]
-    below = [*gaps, *neurons]
-    layout: list[Any] = [["e_2"] * len(below), below]
-    figure, panels = plt.subplot_mosaic(layout, figsize=sized(2.3 * len(below), 6.4))
+    small = [*gaps, *neurons]
+    lines = [small[k : k + COLUMNS] for k in range(0, len(small), COLUMNS)]
+    layout: Any = [["e_2"] + line + ["."] * (COLUMNS - len(line)) for line in lines] or [["e_2"]]
+    widths = [1.75] + [1] * (len(layout[0]) - 1)
+    figure, panels = plt.subplot_mosaic(layout, figsize=sized(READ_WIDTH, 6.2), width_ratios=widths)
     _shares_of_sweeps(panels["e_2"], sweep, shown)
-    for name in below:
+    number_panel(panels["e_2"])
+    for name in small:
         axes = panels[name]
         rows = where(sweep, sweep=name)
         label, scale = VARIED[name]
@@ -110,6 +123,7 @@ def robustness(sweep: pd.DataFrame) -> Figure:
             for letter in ("Q", "K"):
                 style = {"label": rf"$\Delta W_{letter}$", "ms": 3}
                 dotted(axes, rows, "value", f"W_{letter}_gap_2", LETTERS[letter], **style)
+            axes.set_ylabel(r"gap, $\sigma_3 / \sigma_2$")
         else:
             rows = rows.assign(ratio=1 / rows["large_over_small"])
             for column, color, text in (
@@ -117,36 +131,43 @@ def robustness(sweep: pd.DataFrame) -> Figure:
                 ("ratio", ORANGE, "norm, small / large"),
             ):
                 dotted(axes, rows, "value", column, color, text, ms=3)
+            axes.set_ylabel("neurons")
         values = np.unique(rows["value"])
         axes.set_xscale(scale)
         axes.set_xticks(values, labels=[f"{value:g}" for value in values], fontsize=7, rotation=60)
         axes.minorticks_off()
         axes.set(xlabel=label, ylim=(0, 1))
-    for name, text in ((gaps[:1], r"gap, $\sigma_3 / \sigma_2$"), (neurons[:1], "neurons")):
-        for one in name:
-            panels[one].set_ylabel(text)
-            panels[one].legend(fontsize=7)
+    for names in (gaps, neurons):
+        for name in names[:1]:
+            panels[name].legend(fontsize=7)
     figure.suptitle(f"tied readout but where it is said; points: seeds; lines: {SEEDS}")
     return figure
 
 
 def _shares_of_sweeps(axes: Axes, sweep: pd.DataFrame, shown: Sequence[str]) -> None:
-    """A point per seed at each value of each sweep, with the sweeps beside each other."""
-    ticks: dict[float, str] = {}
-    start = 0.0
-    for name in shown:
+    """A row for each sweep, with a point per seed at each value, dark at its largest.
+
+    A value beside its points is one at which the median share is low.
+    """
+    names = []
+    for y, name in enumerate(shown):
         rows = where(sweep, sweep=name)
         values = np.unique(rows["value"])
         shares = rows[["W_Q_energy_2", "W_K_energy_2"]].min(axis=1)
-        at = start + np.searchsorted(values, rows["value"])
-        axes.plot(at, shares, ".", color=TRAINED_COLOR, ms=4)
-        ticks |= {start + i: f"{value:g}" for i, value in enumerate(values)}
-        middle = start + (len(values) - 1) / 2
-        style = {"ha": "center", "va": "bottom", "fontsize": 7.5}
-        axes.text(middle, 1.02, VARIED[name][0], transform=axes.get_xaxis_transform(), **style)
-        start += len(values) + 1
-    axes.set_xticks(list(ticks), labels=list(ticks.values()), fontsize=7, rotation=60)
-    axes.set(ylabel="$e_2$, share of the squares", ylim=(None, 1))
+        for i, value in enumerate(values):
+            own = shares[rows["value"] == value]
+            height = y + ROW * (i / max(1, len(values) - 1) - 0.5)
+            look = {"color": GREENS(i / max(1, len(values) - 1)), "ms": 4.5}
+            axes.plot(own, np.full(len(own), height), "o", **look)
+            if own.median() < LOW:
+                beside = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
+                axes.annotate(f"{value:g}", (own.median(), height), fontsize=8, **beside)
+        ends = f"{values[0]:g} to {values[-1]:g}"
+        names.append(f"{VARIED[name][0]},\n{ends}")
+    axes.set_yticks(range(len(shown)), labels=names, fontsize=8)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set(xlabel="$e_2$: share of the squares in two directions", xlim=(None, 1))
+    axes.set_title("light: the least value of a row, dark: the largest", fontsize=9)
 
 
 def _ticks(axes: Axes, at: pd.Series) -> None:

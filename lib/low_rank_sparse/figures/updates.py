@@ -25,6 +25,7 @@ from lib.pages.style import (
     PERMUTED_COLOR,
     READ_WIDTH,
     TRAINED_COLOR,
+    number_panel,
     sized,
 )
 
@@ -203,6 +204,7 @@ def _of_configurations(
     for axes in panels[-1]:
         axes.set_xlabel(xlabel)
     panels[0][0].legend(loc="lower left", fontsize=7)
+    number_panel(panels[0][0])
     return figure
 
 

@@ -22,10 +22,20 @@ def by_product(
     quantity: str = "stable rank",
     xlabel: str = "",
     share_y: bool | Literal["row"] = "row",
+    widths: Sequence[float] | None = None,
 ) -> tuple[Figure, dict[str, Sequence[Axes]]]:
-    """A row of panels for each product of weights, a column for each title; rows by their names."""
+    """A row of panels for each product of weights, a column for each title; rows by their names.
+
+    Columns have these widths, each for itself, or else one x axis.
+    """
     figure, panels = plt.subplots(
-        2, len(titles), figsize=size, sharex=True, sharey=share_y, squeeze=False
+        2,
+        len(titles),
+        figsize=size,
+        sharex="col" if widths else True,
+        sharey=share_y,
+        squeeze=False,
+        width_ratios=widths,
     )
     for axes, title in zip(panels[0], titles, strict=True):
         axes.set_title(title)

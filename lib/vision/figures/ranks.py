@@ -125,7 +125,8 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
 def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     """Final stable ranks of updates beside those of nulls, SGD and Muon, by init scale.
 
-    A point is a seed's mean over layers and heads, and a bar stands at their mean.
+    A point is a seed's mean over layers and heads, and a bar stands at their mean. A panel has what
+    was run from its scale.
     """
     last = table["step"].max()
     table = table[table["matrix"].isin(list(MATRIX_NAMES))]
@@ -138,12 +139,24 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
         "first step": plain & update & (table["step"] == 1),
         "Gaussian factors": plain & (table["of"] == "gaussian"),
         "Gaussian product": plain & (table["of"] == "gaussian product"),
-        "SGD for Adam": table["control"].str.startswith("optimizer=sgd") & final,
-        "Muon for Adam": table["control"].str.startswith("optimizer=muon") & final,
+        "trained with SGD": table["control"].str.startswith("optimizer=sgd") & final,
+        "trained with Muon": table["control"].str.startswith("optimizer=muon") & final,
     }
-    shown = {name: chosen for name, chosen in shown.items() if chosen.any()}
+    there = {
+        scale: [
+            name
+            for name, chosen in shown.items()
+            if (chosen & np.isclose(table["init_scale"], scale)).any()
+        ]
+        for scale in init_scales
+    }
     titles = [scale_label(scale) for scale in init_scales]
-    figure, panels = by_product(titles, (1.0 + 2.9 * len(init_scales), 5.8), share_y=True)
+    figure, panels = by_product(
+        titles,
+        (1.0 + 2.9 * len(init_scales), 5.8),
+        share_y=True,
+        widths=[max(1, len(names)) for names in there.values()],
+    )
     for matrix, row in panels.items():
         shades = {
             "permuted labels": PERMUTED_COLOR,
@@ -153,11 +166,12 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
         }
         for axes, scale in zip(row, init_scales, strict=True):
             here = (table["matrix"] == matrix) & np.isclose(table["init_scale"], scale)
-            for x, (label, chosen) in enumerate(shown.items()):
-                by_seed = table[here & chosen].groupby("seed")["stable_rank"].mean()
+            for x, label in enumerate(there[scale]):
+                by_seed = table[here & shown[label]].groupby("seed")["stable_rank"].mean()
                 points(axes, x, by_seed, shades.get(label, MATRIX_COLORS[matrix]), width=0.3)
-            axes.set_xticks(range(len(shown)), labels=list(shown), rotation=40, ha="right")
-            axes.set_xlim(-0.5, len(shown) - 0.5)
+            places = range(len(there[scale]))
+            axes.set_xticks(places, labels=there[scale], rotation=40, ha="right")
+            axes.set_xlim(-0.5, max(1, len(places)) - 0.5)
             axes.grid(visible=False, axis="x")
             rank_axis(axes)
     return figure

@@ -4,6 +4,7 @@ hand.
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from lib.checkpoints import plans as rank_plans
+from lib.checkpoints import texts
 from lib.checkpoints.gains import GainMeasure
 from lib.checkpoints.plans import Module, budget_of
 from lib.files.files import InputError
@@ -22,6 +24,7 @@ from tests.checkpoints.checkpoints_made import (
     FEW,
     MEASURE,
     SECTIONS,
+    WORDS,
     cross_entropy,
     loss_of,
     planned,
@@ -260,3 +263,92 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
     message = r"wanted its spectrum, got none: measure spectra of .*tuned first"
     with pytest.raises(InputError, match=message):
         planned_anew(stage, plans, pd.read_parquet("spectra.parquet").assign(run="other"))
+
+
+IN_PARTS = {"budgets": [1, 3], "n_measured_batches": 4, "n_choosing_batches": 4}
+IN_PARTS |= {"n_shuffles": 1, "pruning_rates": [0.5]}
+
+
+def test_what_is_not_thorough_decides_and_quotes_the_same_with_fewer_samples(
+    stage, tmp_path, monkeypatch
+):
+    words = np.random.default_rng(1).permutation(WORDS.split() * 2)
+    (tmp_path / "long.txt").write_bytes(b" ".join(words.tolist()))
+    pair = taught("llama", tmp_path)
+    samples = {}
+    found = {}
+    for thorough in ("yes", "no"):
+        samples[thorough] = 0
+
+        def counting(model, batch, thorough=thorough, own=texts.loss):
+            samples[thorough] += len(batch["input_ids"])
+            return own(model, batch)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(texts, "loss", counting)
+            made = planned(*pair, tmp_path / "long.txt", thorough=thorough, **IN_PARTS)
+        found[thorough] = {name: made.table(name) for name in ("plans", "budgets", "pruning")}
+    plans, all_plans = (found[one]["plans"] for one in ("no", "yes"))
+    assert set(plans["shuffle"]) == {0}
+    whole = all_plans[all_plans["shuffle"] == 0].reset_index(drop=True)
+    assert plans["chosen"].tolist() == whole["chosen"].tolist()
+    assert plans["loss"].tolist() == pytest.approx(whole["loss"].tolist(), rel=1e-6)
+    quoted = plans["chosen"] | (plans["rule"] == "uniform")
+    for name in ("choosing_loss", "loss_on_base", "above_uniform", "noise", "kept"):
+        wanted = whole.loc[quoted, name].tolist()
+        assert plans.loc[quoted, name].tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6), name
+    assert plans.loc[~quoted, "loss_on_base"].isna().all()
+    least, all_least = (of["budgets"][of["budgets"]["least"]] for of in (found["no"], found["yes"]))
+    assert least["rule"].tolist() == all_least["rule"].tolist()
+    ratio = least["parameters"].to_numpy() / all_least["parameters"].to_numpy()
+    assert ((ratio > 0.85) & (ratio < 1.15)).all(), "each is searched to a tenth"
+    assert len(found["no"]["pruning"]) == 0
+    assert samples["no"] < 0.8 * samples["yes"]
+
+
+def test_a_rule_is_out_where_it_is_far_above_the_best_and_uniform_never_is():
+    draw = np.random.default_rng(0)
+    text = draw.normal(3, 1, 8)
+    losses = {name: text + draw.normal(0, 1e-3, 8) for name in ("uniform", "best", "near", "far")}
+    losses["uniform"] += 0.5
+    losses["far"] += 0.1
+    losses["near"] += 1e-4
+    weights = np.full(8, 1 / 32)
+    assert module.far_above(losses, weights) == ["far"]
+    losses["best"][0] = np.nan
+    assert module.far_above(losses, weights) == []
+
+
+def test_half_of_the_batches_do_where_the_share_is_far_from_the_one_that_is_looked_for():
+    measured = []
+
+    class Linear:
+        def set_ranks(self, ranks, _):
+            self.model = ranks["a"]
+
+    batches = [{"input_ids": i} for i in range(8)]
+    measure = SimpleNamespace(linear=Linear(), factors={}, batches=batches)
+    measure.each_tuned, measure.each_none = [1.0] * 8, [2.0] * 8
+    measure.share_lost = lambda loss: loss - 1.0
+    lost = {1: 1.9, 2: 1.5, 3: 1.0}
+
+    def losses_of(rank, batches):
+        measured.extend([rank] * len(batches))
+        return [lost[rank] + 0.1 * (-1) ** batch["input_ids"] for batch in batches]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "batch_losses", losses_of)
+        patch.setattr(module, "shares", lambda batches: [1.0] * len(batches))
+        patch.setattr(module, "mean_of", lambda losses, _: float(np.mean(losses)))
+        kept = {}
+
+        def keep(name, compute):
+            if name not in kept:
+                kept[name] = compute()
+            return kept[name]
+
+        halves = module.Halves(measure, 0.5, keep)
+        assert [halves.of({"a": rank}) for rank in (1, 2, 3)] == pytest.approx([0.9, 0.5, 0.0])
+        assert [measured.count(rank) for rank in (1, 2, 3)] == [4, 8, 4]
+        assert halves.of_all({"a": 1}) == pytest.approx(0.9)
+        assert measured.count(1) == 8, "none is measured twice"

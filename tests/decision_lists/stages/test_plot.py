@@ -22,8 +22,8 @@ task noise law     seq_len length delta n_steps earliest margin
 d-1  none  uniform 29      2      0.125 2       50       2.0
 """,
     "joint": """
-task step certified_all first_certified_all
-j-1  40   True          20
+n_tokens step first_certified_all
+8        40   20
 """,
     "paths": """
 task    time loss accuracy margin
@@ -42,7 +42,7 @@ def test_the_figures_of_a_use_that_was_not_run_are_not_drawn(tmp_path):
     unlost = {"lost": 0, "lost_time": float("nan"), "regained_time": float("nan")}
     theorem = table(THEOREM).assign(late_limit=5.0, **unlost)
     theorem.to_parquet(tmp_path / "theorem.parquet")
-    assert set(drawings(tmp_path)) == {"bound", "outcomes", "ratios", "weights"}
+    assert set(drawings(tmp_path)) == {"bound", "diagram", "outcomes", "ratios", "weights"}
 
 
 def test_a_run_that_is_never_right_is_told_and_counts_in_the_median():
@@ -63,4 +63,6 @@ h-2  others  2    1              1             False 0.1  6,0.5
 """)
     figure = spectra_in_time(spectra)
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
-    assert titles == ["heads\nh-0", "heads\nh-1"]
+    assert titles == ["heads", "heads"]
+    said = [label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]]
+    assert said == ["measured", "heads: 1", "measured", "heads: 2"]
