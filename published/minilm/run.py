@@ -8,29 +8,32 @@ licence): their glosses are to be put into the 45 classes of lexicographers. The
 gently and largely, at the best of some learning rates on a validation split, beside LoRA of some
 ranks at rates of its own and beside glosses whose classes are permuted. Each fine-tune gets the
 tables of `make lora`, on a test split that chose no rate. Nothing of the model or the glosses is
-kept: tables, measures and where they come from stand beside this program.
+kept: tables, measures and where they come from stand beside this program; `remeasure` writes the
+measures and the figures again from the tables.
 """
 
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from sys import maxsize
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import save_file
 from torch import Tensor
 
 from lib.checkpoints.accuracy import counting_right
 from lib.checkpoints.adapters import lora_config, with_adapter
 from lib.checkpoints.factors import write_factors
+from lib.checkpoints.fine_tune_figures import heads_by_step, kept_by_rank, trained_by_rank
 from lib.checkpoints.folders import Checkpoint, open_checkpoint
 from lib.checkpoints.library import quiet
 from lib.checkpoints.linear_modules import linear_modules
@@ -39,10 +42,13 @@ from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.texts import loss, mean_loss, open_tokenizer
 from lib.files.files import InputError, sha256
 from lib.files.params import read_params
-from lib.files.tables import compact, write_measures, write_table
+from lib.files.tables import compact, read_table, write_table
+from lib.pages.measures import Row, Values, rows_of, setup_rows, write_measures
+from lib.pages.style import as_svg
 from lib.training.devices import generator
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import run
+from lib.work.compute import write_figures
 from stages.checkpoints.plan import Measure, Plan, planned
 from stages.checkpoints.spectra import Spectra, layers, measure_layer
 from tools.publish import PACKAGES, write_provenance
@@ -59,6 +65,26 @@ PARTS = ("data.noun", "data.verb", "data.adj", "data.adv")
 COMMAND = "python -m published.minilm.run WORDNET"
 OUT = Path("published/minilm")
 HEADS = ("classifier", "score")
+KEPT = (  # a measure, the rule of its plans, and their column
+    ("kept_uniform", "uniform", "kept"),
+    ("kept_attributed", "attributed", "kept"),
+    ("kept_water_filling", "water-filling", "kept"),
+    ("kept_energy", "energy", "kept"),
+    ("accuracy_of_cut", "uniform", "accuracy"),
+)
+NEEDED = {"rank_of_90": 0.9, "rank_of_99": 0.99}  # the share of the gain
+TOLD = {"stable_rank": "stable_rank", "edge_rank": "rank_above_edge", "energy_rank": "rank_90"}
+HALF = 0.5  # the rate of pruning that is claimed
+PRUNED = {
+    "half_of_weights": "weights, smallest first",
+    "half_of_updates": "updates, smallest first",
+    "half_of_updates_at_random": "updates, at random",
+}
+GROWTH = {  # of the stable rank: after the first step, and the last over the first and the least
+    "W_KQ": ("first_stable_rank_KQ", "growth_KQ", "growth_from_least_KQ"),
+    "W_VO": ("first_stable_rank_VO", "growth_VO", "growth_from_least_VO"),
+}
+HEADLINES = {"rank_that_keeps_90_percent": ("rank_of_90", "gentle")}
 Rows = dict[str, Tensor]
 
 
@@ -97,7 +123,7 @@ def publish(setup: Setup, tables: Mapping[str, pd.DataFrame], wordnet: Path, beg
     """Write the tables so far, their measures and where they come from."""
     for name, table in tables.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
-    write_measures(measures(tables), OUT, headlines=["kept_uniform_gentle"])
+    remeasure()
     noted = asdict(setup) | {
         "wheel": WHEEL,
         "digest of the wheel": WHEEL_DIGEST,
@@ -107,6 +133,25 @@ def publish(setup: Setup, tables: Mapping[str, pd.DataFrame], wordnet: Path, beg
     }
     packages = [*PACKAGES, "transformers", "peft"]
     write_provenance(OUT, COMMAND, begun, noted, range(setup.n_seeds), packages)
+
+
+def remeasure() -> None:
+    """Write measures and figures from the tables that are kept."""
+    tables = {file.stem: read_table(file) for file in sorted((OUT / "tables").glob("*.parquet"))}
+    write_measures(measures(tables), OUT, HEADLINES)
+    write_figures(OUT / "figures", drawings(OUT), as_svg)
+
+
+def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
+    """The figures of the tables in a folder."""
+    plans, fits, spectra = (
+        read_table(folder / "tables" / f"{name}.parquet") for name in ("plans", "fits", "spectra")
+    )
+    return {
+        "kept": partial(kept_by_rank, plans),
+        "trained": partial(trained_by_rank, fits),
+        "heads": partial(heads_by_step, spectra),
+    }
 
 
 def brought(folder: Path) -> Path:
@@ -368,40 +413,85 @@ def tables_of(
     return {"spectra": kept, **{name: found[name] for name in ("plans", "losses", "pruning")}}
 
 
-def measures(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """What is claimed of each fine-tune: shares kept, what tells the rank, what pruning costs."""
-    plans, losses = tables["plans"], tables["losses"]
-    fits, spectra, pruning = tables["fits"], tables["spectra"], tables["pruning"]
-    found: dict[str, Any] = {}
-    for kind in plans["kind"].unique():
-        own = plans[(plans["kind"] == kind) & (plans["shuffle"] == 0)]
-        uniform = own[own["rule"] == "uniform"].pivot(index="seed", columns="budget", values="kept")
-        attributed = own[own["rule"] == "attributed"].set_index(["seed", "budget"])["kept"]
-        found[f"kept_uniform_{kind}"] = by_rank(uniform.stack())
-        found[f"kept_attributed_{kind}"] = by_rank(attributed)
-        for share in (0.9, 0.99):
-            least = uniform.apply(lambda row, s=share: least_rank(row, s), axis=1)
-            found[f"rank_of_{share:.0%}_{kind}".replace("%", "_percent")] = least
-        of_kind = losses[losses["kind"] == kind].set_index("seed")
-        found[f"ceiling_{kind}"] = of_kind["ceiling"]
-        ended = spectra[(spectra["kind"] == kind) & (spectra["head"] == 0)]
-        ended = ended[ended["step"] == ended["step"].max()].groupby("seed")
-        for name in ("stable_rank", "rank_above_edge", "rank_90"):
-            found[f"{name}_{kind}"] = ended[name].median()
-        cost = pruning[pruning["kind"] == kind].pivot(
-            index="seed", columns=["what", "rate"], values="loss"
-        )
-        for what in pruning["what"].unique():
-            lost = (cost[what, 0.5] - of_kind["loss_tuned"]) / of_kind["gain"]
-            found[f"half_of_{what}_{kind}".replace(",", "").replace(" ", "_")] = lost
-    for kind, part in fits.groupby("kind"):
-        found[f"accuracy_{kind}"] = by_rank(part.set_index(["seed", "rank"])["accuracy"])
+def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
+    """What is claimed of the fine-tunes that were made so far, of each kind by seed.
+
+    What depends on a rank has it as its scale: one uniform rank, or the parameters of one.
+    """
+    found: list[Row] = []
+    for kind, plans in tables["plans"].groupby("kind"):
+        own = {name: table[table["kind"] == kind] for name, table in tables.items()}
+        found += rows_of(kept(plans[plans["shuffle"] == 0]), str(kind))
+        found += rows_of(needed(plans[plans["rule"] == "uniform"], own["spectra"]), str(kind))
+        found += rows_of(pruned(own["pruning"], own["losses"].set_index("seed")), str(kind))
+    for kind, fits in tables["fits"].groupby("kind"):
+        own = {str(rank): part.set_index("seed") for rank, part in fits.groupby("rank")}
+        accuracy = {rank: part["accuracy"] for rank, part in own.items()}
+        found += rows_of({"accuracy": accuracy if kind == "lora" else accuracy["0"]}, str(kind))
+    heads = tables["spectra"][tables["spectra"]["head"] > 0]
+    for kind, rows in heads.groupby("kind"):
+        found += rows_of(growth(rows), str(kind))
+    n_heads = len(heads[["layer", "head"]].drop_duplicates())
+    return [*setup_rows({"n_heads": n_heads}), *found]
+
+
+def kept(plans: pd.DataFrame) -> dict[str, Values]:
+    """The share of the gain that adapters on the base keep, by rule, and their accuracy: by rank
+    and seed.
+    """
+    found: dict[str, Values] = {}
+    for measure, rule, column in KEPT:
+        own = plans[plans["rule"] == rule]
+        found[measure] = by_rank(own, column)
+    uniform, attributed = found["kept_uniform"], found["kept_attributed"]
+    found["attributed_less_uniform"] = {rank: attributed[rank] - uniform[rank] for rank in uniform}
     return found
 
 
-def by_rank(values: Any) -> pd.Series:
-    """Values by seed and rank, with a name for each case."""
-    return values.set_axis([f"seed {seed}, rank {rank}" for seed, rank in values.index])
+def by_rank(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
+    """A column of plans by seed, for each uniform rank whose parameters they have."""
+    ranks = rows.groupby("budget")
+    return {str(rank): part.set_index("seed")[column] for rank, part in ranks}
+
+
+def needed(uniform: pd.DataFrame, spectra: pd.DataFrame) -> dict[str, Values]:
+    """The smallest uniform ranks that keep shares of the gain, and what might tell them: medians
+    over the matrices of the last step.
+    """
+    shares = uniform.pivot(index="seed", columns="budget", values="kept")
+    found: dict[str, Values] = {
+        measure: shares.apply(lambda row, least=share: least_rank(row, least), axis=1)
+        for measure, share in NEEDED.items()
+    }
+    matrices = spectra[(spectra["head"] == 0) & (spectra["step"] == spectra["step"].max())]
+    told = matrices.groupby("seed")[list(TOLD.values())].median()
+    found |= {measure: told[column] for measure, column in TOLD.items()}
+    found["stable_rank_over_needed"] = found["stable_rank"] / found["rank_of_90"]
+    found["energy_rank_over_needed"] = found["energy_rank"] / found["rank_of_90"]
+    return found
+
+
+def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> dict[str, Values]:
+    """What it costs to set half of the weights or of their updates to zero: a share of the gain."""
+    half = pruning[pruning["rate"] == HALF].pivot(index="seed", columns="what", values="loss")
+    return {
+        measure: (half[what] - losses["loss_tuned"]) / losses["gain"]
+        for measure, what in PRUNED.items()
+    }
+
+
+def growth(heads: pd.DataFrame) -> dict[str, Values]:
+    """The stable rank of the update of a head's products, the median over heads, by seed: after
+    the first step that is kept, and the last over the first and over the least.
+    """
+    found: dict[str, Values] = {}
+    for product, (at_first, over_first, over_least) in GROWTH.items():
+        rows = heads[heads["module"] == product].groupby(["seed", "step"])["stable_rank"]
+        medians = rows.median().unstack("step")
+        found[at_first] = medians.iloc[:, 0]
+        found[over_first] = medians.iloc[:, -1] / medians.iloc[:, 0]
+        found[over_least] = medians.iloc[:, -1] / medians.min(axis=1)
+    return found
 
 
 def least_rank(kept: pd.Series, share: float) -> float:

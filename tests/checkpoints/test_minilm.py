@@ -73,7 +73,9 @@ def test_every_fine_tune_has_its_tables_and_measures(wordnet, base, tmp_path, mo
     steps = tables["spectra"].groupby("kind")["step"].unique().map(sorted).to_dict()
     assert steps == {"gentle": [2, 30], "large": [40], "permuted": [2, 30]}
     assert {"W_KQ", "W_VO"} <= set(tables["spectra"]["module"])
-    found = program.measures(tables)
+    found = {
+        (row.measure, row.case, row.scale, row.unit): row.value for row in program.measures(tables)
+    }
     plans = tables["plans"]
     [kept] = plans[
         (plans["kind"] == "large")
@@ -81,8 +83,11 @@ def test_every_fine_tune_has_its_tables_and_measures(wordnet, base, tmp_path, mo
         & (plans["rule"] == "uniform")
         & (plans["budget"] == 4)
     ]["kept"]
-    assert found["kept_uniform_large"]["seed 0, rank 4"] == kept
-    assert list(found["rank_of_90_percent_gentle"].index) == [0, 1]
+    assert found["kept_uniform", "large", "4", "0"] == kept
+    assert ("rank_of_90", "gentle", "", "1") in found
+    heads = tables["spectra"].query("kind == 'permuted' and module == 'W_VO' and seed == 1")
+    medians = heads.groupby("step")["stable_rank"].median()
+    assert found["growth_VO", "permuted", "", "1"] == medians[30] / medians[2]
 
 
 def test_the_smallest_rank_that_keeps_a_share():
