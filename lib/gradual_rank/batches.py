@@ -1,13 +1,16 @@
 """Descent on batches of epochs, each of which has every sample once, and what claims say of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from lib.files.files import InputError
 from lib.gradual_rank.activation_times import activations, order_agreement, relative_errors
+from lib.gradual_rank.diagonal_heads import DiagonalHead
 from lib.gradual_rank.full_heads import FullHead
 from lib.gradual_rank.growth import first_time
 from lib.gradual_rank.measures import Table
@@ -36,11 +39,37 @@ def epochs(n_samples: int, size: int, source: torch.Generator) -> Iterator[Tenso
         yield from torch.randperm(n_samples, generator=source).split(size)
 
 
-def rise_times(spectra: Table, threshold: float) -> list[float]:
-    """When each singular value first comes to the threshold; infinite where never."""
-    times = spectra["time"].to_numpy()
-    courses = np.stack(list(spectra["singular_values"]))
-    return [first_time(times, course, threshold) for course in courses.T]
+def gradient_on(X: Tensor, Y: Tensor, batches: Iterator[Tensor]) -> Callable[[Tensor], Tensor]:
+    """The negative gradient of a diagonal head, on the next batch of its samples every time."""
+
+    def gradient(p: Tensor) -> Tensor:
+        chosen = next(batches)
+        return DiagonalHead(X[chosen], Y[chosen]).gradient(p)
+
+    return gradient
+
+
+def rises_of(spectra: Table, threshold: float) -> Table:
+    """When each direction of each product first comes to the threshold; infinite where never."""
+    rises = []
+    for name, own in spectra.groupby("matrix"):
+        times = own["time"].to_numpy()
+        courses = np.stack(list(own["singular_values"]))
+        for k, course in enumerate(courses.T):
+            rise = first_time(times, course, threshold)
+            rises.append({"matrix": name, "direction": k, "rise": rise})
+    return pd.DataFrame(rises)
+
+
+def check_scales(file: Path, log10_init_scales: Mapping[str, float], flow: Table) -> None:
+    """Raise `InputError`, naming the file, for the scale of a descent that no flow starts from."""
+    known = sorted(flow["log10_init_scale"].unique().tolist())
+    for name, scale in log10_init_scales.items():
+        if scale not in known:
+            got = f"{scale:g} ({name})"
+            raise InputError(
+                f"{file}: log10_init_scale: wanted one of the flows' {known}, got {got}"
+            )
 
 
 def beside_flow(events: Table, stages: Table, flow: Table, significant: float) -> Table:

@@ -1,6 +1,6 @@
-r"""Weight decay on networks from small starts: the flow, its first rise, and where it rests.
+r"""Weight decay on diagonal networks from small starts: flow, first rise, and where it rests.
 
-On a diagonal network the loss is $L(p) + \frac\lambda2 (\|u\|^2 + \|v\|^2)$ with $p = u \odot v$
+The loss is $L(p) + \frac\lambda2 (\|u\|^2 + \|v\|^2)$ with $p = u \odot v$
 and $g = -\partial L / \partial p$, and $w_\pm = |u \pm v|$ obey $\dot w_\pm = (\pm g - \lambda)
 w_\pm$. The halves $q_\pm = w_\pm^2 / 4$ of $p = q_+ - q_-$ are products that are never negative,
 under the loss $L(q_+ - q_-) + \lambda \sum (q_+ + q_-)$ without decay: with its own g,
@@ -8,23 +8,21 @@ under the loss $L(q_+ - q_-) + \lambda \sum (q_+ + q_-)$ without decay: with its
     d log q / dt = 2 g(q),   g(q) = (g(p) − λ, −g(p) − λ).
 
 So `greedy` of the halves is Algorithm 1 with decay: each half has a charge of its own, which joins
-at 1 and has no lower end. The end point is stationary for $L + \lambda \|p\|_1$. A product $P
-Q^\top$ of matrices has the nuclear norm in its place. This is ours, not the paper's; the proofs are
-in docs/gradual_rank.md.
+at 1 and has no lower end. The end point is stationary for $L + \lambda \|p\|_1$; for matrices see
+`decayed_matrices`. This is ours, not the paper's; the proofs are in docs/gradual_rank.md.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lib.gradual_rank.diagonal_heads import DiagonalLoss, Products
-from lib.gradual_rank.full_heads import SharedTokensHead
-from lib.training.gradient_descent import Step as Descended
-from lib.training.gradient_descent import Weights, descent
+from lib.gradual_rank.greedy import Stage
 from lib.training.stiff_flow import Loss, Step, Vector, crossing_of, gradient, stiff_flow
 
 OVERFLOW = math.log(1e6)  # the largest log q in trial steps of the implicit solver
@@ -69,6 +67,11 @@ def whole(q: Float[Tensor, "*batch half"]) -> Products:
     """The products of halves."""
     plus, minus = q.chunk(2, -1)
     return plus - minus
+
+
+def products(q: Float[np.ndarray, " half"]) -> Float[np.ndarray, " p"]:
+    """The products of halves, as `whole`, of arrays."""
+    return whole(torch.from_numpy(q)).numpy()
 
 
 def log_halves(u: Vector, v: Vector, log_scale: float) -> Float[np.ndarray, " half"]:
@@ -154,50 +157,24 @@ def ridge_error(g: Vector, p: Vector, decay: float) -> float:
     return float(np.abs(g - decay * p).max() / decay)
 
 
-def decayed_descent(
-    head: SharedTokensHead,
-    start: Float[Tensor, "side product *batch training d d"],
-    rate: float,
-    decays: Float[Tensor, "*batch training"],
-) -> Iterator[Descended]:
-    r"""Gradient descent of factors with weight decay: $P \mathrel{+}= \eta (G Q - \lambda P)$, $Q
-    \mathrel{+}= \eta (G^\top P - \lambda Q)$.
+def at_rest(halved: Decayed, p: Vector, threshold: float) -> dict[str, float]:
+    """How many products are above the threshold, and the errors of rest; NaN without decay."""
+    errors = {"rest_error": math.nan, "ridge_error": math.nan}
+    if halved.decay > 0:
+        g = gradient(halved.loss, p)
+        errors["rest_error"] = rest_error(g, p, halved.decay)
+        errors["ridge_error"] = ridge_error(g, p, halved.decay)
+    return {"rank": int((np.abs(p) > threshold).sum()), **errors}
+
+
+def rises_beside(stages: Sequence[Stage], measured: Vector) -> pd.DataFrame:
+    """When each half is `measured` to rise, when it first joins in the stages of Algorithm 1
+    (`predicted`; infinite where never), and its largest plateau there.
     """
-    each = decays[..., None, None]
-
-    def moved(_: int, W: Weights, slopes: Weights) -> Weights:
-        return {"factors": W["factors"] + rate * (slopes["factors"] - each * W["factors"])}
-
-    return descent(head.loss_and_slopes, {"factors": start}, moved)
-
-
-def decayed_rise(
-    forecast: Mapping[str, Tensor], sigma: Tensor, decays: Tensor, rate: float
-) -> Tensor:
-    r"""When the first singular value rises under descent with decay; infinite where $\lambda \ge
-    \sigma$.
-
-    The joint direction grows by $1 + \eta (\sigma - \lambda)$ a step; without decay by $e^{\eta
-    \sigma}$ in the `finite` forecast of `full_heads.first_rise`.
-    """
-    growth = torch.log1p(rate * (sigma - decays)) / rate
-    return torch.where(growth > 0, forecast["finite"] * sigma / growth, math.inf)
-
-
-def spectral_rest(
-    W: Float[Tensor, "*batch d d"],
-    G: Float[Tensor, "*batch d d"],
-    decays: Float[Tensor, "*batch"],
-    risen: float,
-) -> tuple[Float[np.ndarray, "*batch"], Float[np.ndarray, "*batch"]]:
-    r"""How far W is from rest under $L + \lambda \|W\|_*$, on what has risen and off it.
-
-    Both are shares of λ. With U, V the singular vectors whose singular value is above `risen`, they
-    are the spectral norm of $U^\top G V - \lambda$, and what σ₁(G) is above λ.
-    """
-    U, sigma, Vh = torch.linalg.svd(W)
-    there = (sigma > risen).to(W.dtype)
-    inner = U.mT @ G @ Vh.mT - decays[..., None, None] * torch.eye(W.shape[-1], dtype=W.dtype)
-    on = torch.linalg.matrix_norm(inner * there[..., None] * there[..., None, :], 2)
-    off = torch.linalg.matrix_norm(G, 2) - decays
-    return (on / decays).numpy(), (off / decays).numpy()
+    n = len(measured) // 2
+    joins = np.full(2 * n, np.inf)
+    for stage in reversed(stages[1:]):
+        joins[stage.coordinate] = stage.time
+    heights = np.max([stage.p for stage in stages], axis=0)
+    half = {"coordinate": np.tile(np.arange(n), 2), "sign": np.repeat([1, -1], n)}
+    return pd.DataFrame(half | {"measured": measured, "predicted": joins, "height": heights})

@@ -101,6 +101,18 @@ def with_crossings(
         yield state, above, above != before
 
 
+def crossings(
+    state: State, above: Bool[Tensor, "*batch p"], changed: Bool[Tensor, "*batch p"]
+) -> Iterator[tuple[list[int], dict[str, int | bool]]]:
+    """The crossings of a state of `with_crossings`, each with its place on the batch axes: the
+    coordinate, the sign of its product, and whether it rises; else it falls.
+    """
+    for *place, i in changed.nonzero().tolist():
+        at = (*place, i)
+        sign = int(torch.sign(state.p[at]))
+        yield place, {"coordinate": i, "sign": sign, "rises": bool(above[at])}
+
+
 def drift(state: State, form: Form, u: Weights, v: Weights) -> Float[Tensor, "*batch"]:
     """The largest change of log|u² − v²| since the start; infinite where |u| = |v|.
 

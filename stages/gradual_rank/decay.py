@@ -6,9 +6,7 @@ The decay is a share of the largest with which anything rises: of max|g(0)| in a
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,26 +18,18 @@ from lib.files.files import InputError
 from lib.files.params import Interval, Seeds, read_cases, read_params
 from lib.gradual_rank.decay import (
     Decayed,
-    decayed_descent,
-    decayed_rise,
+    at_rest,
     first_rise,
     first_rises,
     halves_flow,
     log_halves,
-    rest_error,
-    ridge_error,
-    spectral_rest,
-    whole,
+    products,
+    rises_beside,
 )
+from lib.gradual_rank.decayed_matrices import DecayedHeads, largest_of, ranks_of
 from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
 from lib.gradual_rank.flow import LogScale, Solver
-from lib.gradual_rank.full_heads import (
-    SharedTokensHead,
-    gaussian_factors,
-    targets,
-)
-from lib.gradual_rank.full_heads import first_rise as first_rise_of_matrices
-from lib.gradual_rank.greedy import Stage, greedy
+from lib.gradual_rank.greedy import greedy
 from lib.gradual_rank.growth import first_time
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tables.decay import FOLDER
@@ -80,6 +70,11 @@ class Case(Seeds):
         """The number of samples, their length and the width of their tokens."""
         return self.n_samples, self.seq_len, self.d_model
 
+    @property
+    def by_seed(self) -> "list[Case]":
+        """The case of every seed alone: who is at its end waits for no other."""
+        return [replace(self, n_seeds=1, first_seed=seed) for seed in self.seeds]
+
 
 def main(solver: str, threshold: str, decays: Path, decayed: OutFolder) -> None:
     """Write `stages`, `rises`, `heads`, `courses` and `full`."""
@@ -92,17 +87,12 @@ def main(solver: str, threshold: str, decays: Path, decayed: OutFolder) -> None:
     full = cases["full"]
     rising = replace(full, shares=tuple(share for share in full.shares if share < 1))
     scales = sorted(full.log10_init_scales)
-    jobs: list[Job] = [(train, one, REST_SCALE, risen, True) for one in each(rising)]
-    jobs += [(train, one, scale, risen, False) for scale in scales for one in each(full)]
+    jobs: list[Job] = [(train, one, REST_SCALE, risen, True) for one in rising.by_seed]
+    jobs += [(train, one, scale, risen, False) for scale in scales for one in full.by_seed]
     diagonal = cases["diagonal"]
-    jobs += [(follow, one, share, common) for share in diagonal.shares for one in each(diagonal)]
+    jobs += [(follow, one, share, common) for share in diagonal.shares for one in diagonal.by_seed]
     found = spread_cells({"": jobs}, label="gradual_rank.decay", unit="head")[""]
     write_joined(FOLDER, found, decayed)
-
-
-def each(case: Case) -> list[Case]:
-    """The case of every seed alone: who is at its end waits for no other."""
-    return [replace(case, n_seeds=1, first_seed=seed) for seed in case.seeds]
 
 
 def follow(case: Case, share: float, solver: Solver) -> Tables:
@@ -140,50 +130,17 @@ def follow(case: Case, share: float, solver: Solver) -> Tables:
         row["product_error"] = np.abs(path[-1] - products(stages[-1].p)).max()
         found = {
             "heads": pd.DataFrame([row]),
-            "rises": activations(stages, rises / -log_scale),
+            "rises": rises_beside(stages, rises / -log_scale),
             "courses": pd.DataFrame({"rescaled_time": looks / -log_scale, "p": path}),
         }
         cell = {"seed": seed, "share": share, "log10_init_scale": log10_scale}
         tables.append({name: table.assign(**cell) for name, table in found.items()})
-    rows = pd.DataFrame([stage_of(stage) for stage in stages])
+    rows = [
+        {"stage": one.k, "time": one.time, "n_dropped": len(one.dropped), "p": products(one.p)}
+        for one in stages
+    ]
     of_flows = {name: joined(tables, name) for name in ("heads", "rises", "courses")}
-    return of_flows | {"stages": rows.assign(seed=seed, share=share)}
-
-
-def products(q: np.ndarray) -> np.ndarray:
-    """The products of halves."""
-    return whole(torch.from_numpy(q)).numpy()
-
-
-def at_rest(halved: Decayed, p: np.ndarray, threshold: float) -> dict[str, float]:
-    """The rank of a point, and how far it is from rest; NaN without decay."""
-    errors = {"rest_error": math.nan, "ridge_error": math.nan}
-    if halved.decay > 0:
-        g = gradient(halved.loss, p)
-        errors["rest_error"] = rest_error(g, p, halved.decay)
-        errors["ridge_error"] = ridge_error(g, p, halved.decay)
-    return {"rank": int((np.abs(p) > threshold).sum()), **errors}
-
-
-def activations(stages: list[Stage], measured: np.ndarray) -> pd.DataFrame:
-    """When each half rises in the flow and joins in Algorithm 1, and its largest plateau there."""
-    n = len(measured) // 2
-    joins = np.full(2 * n, np.inf)
-    for stage in reversed(stages[1:]):
-        joins[stage.coordinate] = stage.time
-    heights = np.max([stage.p for stage in stages], axis=0)
-    half = {"coordinate": np.tile(np.arange(n), 2), "sign": np.repeat([1, -1], n)}
-    return pd.DataFrame(half | {"measured": measured, "predicted": joins, "height": heights})
-
-
-def stage_of(stage: Stage) -> dict[str, Any]:
-    """A stage of Algorithm 1."""
-    return {
-        "stage": stage.k,
-        "time": stage.time,
-        "n_dropped": len(stage.dropped),
-        "p": products(stage.p),
-    }
+    return of_flows | {"stages": pd.DataFrame(rows).assign(seed=seed, share=share)}
 
 
 def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Tables:
@@ -192,78 +149,38 @@ def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Ta
     The end is where the first singular value of all that can rise is at the threshold, or rest.
     """
     log_scale = log10_scale * LOG10
-    together = (-1, len(case.shares), -1, -1, -1)
-    X = tokens_of(case.seeds, *case.sizes)
-    d = case.d_model
-    head = SharedTokensHead(X, targets(X, case.seeds, [d]).expand(together))
-    unscaled = gaussian_factors(d, case.seeds, "full start")[:, :, :, None]
-    unscaled = unscaled.expand(-1, -1, *together[:-1])
-    zero = torch.zeros_like(unscaled[0, 0])
-    initial, _, G = head.loss_and_gradients(zero, zero)
-    sigma = torch.linalg.matrix_norm(G, 2)
-    decays = torch.tensor(case.shares, dtype=torch.float64) * sigma
-    forecast = first_rise_of_matrices(G, unscaled, log_scale, threshold, RATE)
-    expected = decayed_rise(forecast, sigma, decays, RATE)
-    every = decayed_descent(head, math.exp(log_scale) * unscaled, RATE, decays)
-    looks = itertools.islice(every, 0, MOST_STEPS + 1, EVERY)
-    if to_rest:
-        far = partial(far_from_rest, head, decays, threshold)
-        steps = list(until(looks, lambda step: far(step) <= AT_REST))
-    else:
-        rising = expected < math.inf
-        steps = list(until(looks, lambda step: (largest_of(step)[rising] >= threshold).all()))
+    heads = DecayedHeads.drawn(case.seeds, case.sizes, case.shares)
+    expected = heads.expected_rise(log_scale, threshold, RATE)
+    rising = expected < math.inf
+    every = heads.descent(math.exp(log_scale), RATE)
+    steps: list[Step] = []
+    largest: list[torch.Tensor] = []
+    for step in itertools.islice(every, 0, MOST_STEPS + 1, EVERY):
+        steps.append(step)
+        largest.append(largest_of(step.weights["factors"]))
+        if to_rest:
+            ended = heads.far_from_rest(step.weights["factors"], threshold) <= AT_REST
+        else:
+            ended = bool((largest[-1][rising] >= threshold).all())
+        if ended:
+            break
     times = np.array([step.number * RATE for step in steps])
-    courses = torch.stack([largest_of(step) for step in steps]).flatten(1).T.numpy()
+    courses = torch.stack(largest).flatten(1).T.numpy()
     cells = itertools.product(case.seeds, case.shares)
     found = pd.DataFrame(cells, columns=["seed", "share"]).assign(
         log10_init_scale=log10_scale,
         to_rest=to_rest,
         first_rise=[first_time(times, course, threshold) for course in courses],
         expected=expected.flatten().numpy(),
-        loss=(steps[-1].loss / initial).flatten().numpy(),
+        loss=(steps[-1].loss / heads.loss_at_zero).flatten().numpy(),
     )
-    factors = steps[-1].weights["factors"]
-    for k, (name, (on, off)) in enumerate(rests(head, steps[-1], decays, threshold).items()):
-        ranks = (torch.linalg.svdvals(factors[0, k] @ factors[1, k].mT) > threshold).sum(-1)
-        found[f"rank_{name}"] = ranks.flatten().numpy()
+    W = steps[-1].weights["factors"]
+    ranks = ranks_of(W, threshold)
+    for name, (on, off) in heads.rests(W, threshold).items():
+        found[f"rank_{name}"] = ranks[name].flatten()
         found[f"on_{name}"] = on.flatten()
         found[f"off_{name}"] = off.flatten()
     return {"full": found}
-
-
-def rests(
-    head: SharedTokensHead, step: Step, decays: torch.Tensor, threshold: float
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """How far what has risen of each product, and what has not, is from rest, as shares of λ."""
-    P, Q = step.weights["factors"]
-    W = P @ Q.mT
-    _, *slopes = head.loss_and_gradients(*W)
-    return {
-        name: spectral_rest(W[k], slopes[k], decays, threshold)
-        for k, name in enumerate(("KQ", "VO"))
-    }
-
-
-def far_from_rest(
-    head: SharedTokensHead, decays: torch.Tensor, threshold: float, step: Step
-) -> float:
-    """How far the heads with a decay are from rest at the most."""
-    found = np.array([*rests(head, step, decays, threshold).values()])
-    return float(found[..., (decays > 0).numpy()].max())
-
-
-def until(steps: Iterable[Step], reached: Callable[[Step], Any]) -> Iterator[Step]:
-    """Yield steps up to the first that has reached it."""
-    for step in steps:
-        yield step
-        if reached(step):
-            return
-
-
-def largest_of(step: Step) -> torch.Tensor:
-    """The largest singular value of W_VO."""
-    P, Q = step.weights["factors"][:, 1]
-    return torch.linalg.matrix_norm(P @ Q.mT, 2)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from lib.files.files import InputError
 from lib.files.inputs import read_as
@@ -30,11 +29,13 @@ from lib.gradual_rank.batches import (
     FullHeadOnBatches,
     batch_measures,
     beside_flow,
+    check_scales,
     epochs,
+    gradient_on,
     rise_measures,
-    rise_times,
+    rises_of,
 )
-from lib.gradual_rank.descent import descend, while_finite, with_crossings
+from lib.gradual_rank.descent import crossings, descend, while_finite, with_crossings
 from lib.gradual_rank.diagonal_heads import DiagonalHead
 from lib.gradual_rank.full_heads import (
     FullHead,
@@ -44,12 +45,11 @@ from lib.gradual_rank.full_heads import (
     named,
     targets,
 )
-from lib.gradual_rank.measures import Table
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tables.paper_size import FOLDER
 from lib.gradual_rank.tables.predictions import EVENTS, STAGES
 from lib.gradual_rank.tasks import Samples, read_head
-from lib.pages.measures import Row, setup_rows, write_measures
+from lib.pages.measures import setup_rows, write_measures
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Job, Tables, joined, spread_cells
@@ -79,12 +79,22 @@ class Descent(Seeds):
         """The init scale."""
         return 10**self.log10_init_scale
 
+    @property
+    def setup(self) -> dict[str, Any]:
+        """What statements of claims name."""
+        scale = f"1e{self.log10_init_scale:g}"
+        return {"scale": scale, "batch_size": self.batch_size, "n_steps": self.n_steps}
+
+    def told(self, batches: int) -> dict[str, Any]:
+        """What tells one training from others; `batches` is the seed of its batches."""
+        scale = self.log10_init_scale
+        return {"name": self.name, "batches": batches, "log10_init_scale": scale}
+
     def cell(self, step: int, batches: int) -> dict[str, Any]:
         """What tells a look of one training from others."""
         time = step * self.learning_rate
         rescaled = time / (-self.log10_init_scale * LOG10)
-        told = {"name": self.name, "batches": batches, "log10_init_scale": self.log10_init_scale}
-        return {**told, "step": step, "time": time, "rescaled_time": rescaled}
+        return {**self.told(batches), "step": step, "time": time, "rescaled_time": rescaled}
 
 
 def main(
@@ -101,10 +111,13 @@ def main(
     use_threads(1)
     levels = {"full": read_params(risen, float), "diagonal": read_params(threshold, float)}
     cases = read_cases(descents, Descent)
-    read_as("a toy task", read_head, task)
+    _, n_samples, _, d_model = read_as("a toy task", read_head, task).X.shape
     theory = STAGES.read(stages)
     flow = EVENTS.read(flows)
-    check(descents, cases, flow)
+    if {case.weights for case in cases} != {*levels}:
+        raise InputError(f"{descents}: wanted lines for full and for diagonal weights, got {cases}")
+    diagonal = [case for case in cases if case.weights == "diagonal"]
+    check_scales(descents, {case.name: case.log10_init_scale for case in diagonal}, flow)
     of = {"full": train, "diagonal": follow}
     jobs: list[Job] = [
         (of[case.weights], case, task, levels[case.weights], seed)
@@ -112,36 +125,25 @@ def main(
         for seed in case.seeds
     ]
     found = spread_cells({"": jobs}, label="gradual_rank.paper_size", unit="descent")[""]
-    full, diagonal = (
-        [tables for tables, (kind, *_) in zip(found, jobs, strict=True) if kind is one]
-        for one in (train, follow)
+    spectra, directions, losses, events = (
+        joined(found, name) for name in ("spectra", "directions", "losses", "events")
     )
-    spectra = joined(full, "spectra")
     shown = spectra["batches"] == spectra.groupby("name")["batches"].transform("min")
-    tables = {"spectra": spectra[shown], "directions": joined(full, "directions")}
-    tables["losses"] = joined(found, "losses")
-    events = joined(diagonal, "events")
-    tables["batches"] = beside_flow(events, theory, flow, read_params(significant, float))
+    activated = beside_flow(events, theory, flow, read_params(significant, float))
+    tables = {
+        "spectra": spectra[shown],
+        "directions": directions,
+        "losses": losses,
+        "batches": activated,
+    }
     measured = [
-        *setup(cases, task),
-        *rise_measures(tables["directions"]),
-        *batch_measures(tables["batches"]),
+        *setup_rows({"d_model": d_model, "n_samples": n_samples, "turns": TURNS}),
+        *(row for case in cases for row in setup_rows(case.setup, case.name)),
+        *rise_measures(directions),
+        *batch_measures(activated),
     ]
     write_tables_of(FOLDER, tables, metrics / "tables", small=True)
     write_measures(measured, metrics, HEADLINES)
-
-
-def check(file: Path, cases: tuple[Descent, ...], flow: Table) -> None:
-    """Raise `InputError` for a table without both kinds of weights, or a scale that no flow has."""
-    if {case.weights for case in cases} != {"full", "diagonal"}:
-        raise InputError(f"{file}: wanted lines for full and for diagonal weights, got {cases}")
-    scales = sorted(flow["log10_init_scale"].unique().tolist())
-    for case in cases:
-        if case.weights == "diagonal" and case.log10_init_scale not in scales:
-            got = f"{case.log10_init_scale:g} ({case.name})"
-            raise InputError(
-                f"{file}: log10_init_scale: wanted one of the flows' {scales}, got {got}"
-            )
 
 
 def train(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
@@ -159,7 +161,7 @@ def train(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
     start = {name: case.scale * W for name, W in named(unscaled).items()}
     head = FullHeadOnBatches(X, whole.Y, drawn)
     descent = full_descent(head, start, case.learning_rate, f"{case.name}: learning_rate")
-    spectra: list[dict[str, Any]] = []
+    looks: list[dict[str, Any]] = []
     losses: list[dict[str, Any]] = []
     for step in islice(descent, 0, case.n_steps + 1, case.look_every):
         cell = case.cell(step.number, batches)
@@ -168,22 +170,15 @@ def train(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
         losses.append({**cell, "loss": loss.item()})
         for name, product in W.items():
             sigma = torch.linalg.svdvals(product)[0].numpy()
-            spectra.append({**cell, "matrix": name, "singular_values": sigma})
+            looks.append({**cell, "matrix": name, "singular_values": sigma})
+    spectra = pd.DataFrame(looks)
     log_scale = case.log10_init_scale * LOG10
     forecast = first_rise(G, unscaled, log_scale, threshold, case.learning_rate)
-    rows = pd.DataFrame(spectra)
-    rises = [
-        {**case.cell(0, batches), "matrix": name, "direction": k, "rise": rise}
-        for name, own in rows.groupby("matrix")
-        for k, rise in enumerate(rise_times(own, threshold))
-    ]
     of_first = {name: time.item() for name, time in forecast.items()}
     return {
-        "spectra": rows,
+        "spectra": spectra,
         "losses": pd.DataFrame(losses),
-        "directions": pd.DataFrame(rises)
-        .drop(columns=["step", "time", "rescaled_time"])
-        .assign(**of_first),
+        "directions": rises_of(spectra, threshold).assign(**case.told(batches), **of_first),
     }
 
 
@@ -195,20 +190,15 @@ def follow(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
     whole = DiagonalHead(X, Y)
     initial = whole.value(torch.zeros_like(toy.u[0]))
     drawn = epochs(len(X), case.batch_size, generator(batches, "batches"))
-
-    def gradient(p: Tensor) -> Tensor:
-        chosen = next(drawn)
-        return DiagonalHead(X[chosen], Y[chosen]).gradient(p)
-
     u = case.scale * toy.u[0]
     v = case.scale * toy.v[0]
-    states = while_finite(descend(gradient, u, v, case.learning_rate, "plain"), case.name)
+    states = descend(gradient_on(X, Y, drawn), u, v, case.learning_rate, "plain")
+    states = islice(while_finite(states, case.name), case.n_steps + 1)
     events: list[dict[str, Any]] = []
     losses: list[dict[str, Any]] = []
-    for state, above, changed in with_crossings(islice(states, case.n_steps + 1), threshold):
+    for state, above, changed in with_crossings(states, threshold):
         cell = case.cell(state.step, batches)
-        for i in changed.nonzero()[:, 0].tolist():
-            crossing = {"coordinate": i, "sign": int(state.p[i].sign()), "rises": bool(above[i])}
+        for _, crossing in crossings(state, above, changed):
             events.append({**cell, "seed": int(toy.seeds[0]), **crossing})
         if state.step % case.look_every == 0:
             losses.append({**cell, "loss": float(whole.value(state.p) / initial)})
@@ -216,17 +206,6 @@ def follow(case: Descent, task: Path, threshold: float, batches: int) -> Tables:
         wanted = f"{case.name}: n_steps: wanted steps in which products rise"
         raise InputError(f"{wanted}, got none that do in {case.n_steps}")
     return {"events": pd.DataFrame(events), "losses": pd.DataFrame(losses)}
-
-
-def setup(cases: tuple[Descent, ...], task: Path) -> list[Row]:
-    """What statements of claims name."""
-    _, n_samples, _, d_model = read_head(task).X.shape
-    said = setup_rows({"d_model": d_model, "n_samples": n_samples, "turns": TURNS})
-    for case in cases:
-        scale = f"1e{case.log10_init_scale:g}"
-        own = {"scale": scale, "batch_size": case.batch_size, "n_steps": case.n_steps}
-        said += setup_rows(own, case.name)
-    return said
 
 
 if __name__ == "__main__":
