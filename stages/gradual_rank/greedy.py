@@ -15,6 +15,7 @@ from typing import Annotated
 import numpy as np
 import pandas as pd
 
+from lib.files.files import sha256
 from lib.files.inputs import read_as
 from lib.files.params import Count, Interval, Name, Positive, read_params
 from lib.gradual_rank.adapters import adapter_events, adapter_of, at_scales, limit_events
@@ -75,14 +76,21 @@ def main(
     adapter = read_params(forecast, Forecast)
     common = read_params(solver, Solver)
     base = tasks / f"{read_params(studied, str)}.safetensors"
-    jobs: dict[str, list[tuple]] = {}
-    for problem in read_problems(problems, Problem, usual):
-        task = tasks / f"{problem.name}.safetensors"
-        n_seeds = len(read_as("a toy task", read_toy, task).seeds)
-        numbers = (problem.max_stages, problem.forecast_scales, params.stop_loss)
-        jobs[problem.name] = [
-            (foretell, task, *numbers, problem.solver(common), index) for index in range(n_seeds)
+    cases = read_problems(problems, Problem, usual)
+    files = {problem.name: tasks / f"{problem.name}.safetensors" for problem in cases}
+    toys = {name: read_as("a toy task", read_toy, file) for name, file in files.items()}
+    solvers = {problem.name: problem.solver(common) for problem in cases}
+    # Equal tasks have equal stages: the problem that wants the most has those of the others.
+    alike = {name: (sha256(file), solvers[name]) for name, file in files.items()}
+    by_stages = sorted(cases, key=lambda problem: problem.max_stages)
+    longest = {alike[problem.name]: problem for problem in by_stages}
+    jobs: dict[str, list[tuple]] = {
+        problem.name: [
+            (predict, files[problem.name], problem.max_stages, params.stop_loss, solver, index)
+            for index in range(len(toys[problem.name].seeds))
         ]
+        for (_, solver), problem in longest.items()
+    }
     n_seeds = len(read_as("a toy task", read_toy, base).seeds)
     jobs["forecast"] = [
         (fine_tune, base, adapter.n_changed, adapter.rescaled_end, common, index, scale)
@@ -95,11 +103,21 @@ def main(
     ]
     few_first = sorted(jobs, key=lambda name: len(jobs[name]))  # few seeds are of large problems
     found = spread_cells({name: jobs[name] for name in few_first}, label=section, unit="run")
-    adapted = found.pop("forecast")
-    limits = found.pop("limit")
-    for name, parts in found.items():
-        STAGES.write(joined(parts, "stages"), predictions / f"{name}_stages.parquet")
-        EVENTS.write(joined(parts, "events"), predictions / f"{name}_events.parquet")
+    events: dict[str, list[tuple]] = {}
+    for problem in cases:
+        name = problem.name
+        stages = joined(found[longest[alike[name]].name], "stages")
+        stages = stages[stages["stage"] <= problem.max_stages].reset_index(drop=True)
+        STAGES.write(stages, predictions / f"{name}_stages.parquet")
+        lasts = stages.groupby("seed", sort=False)["time"].max().tolist()
+        events[name] = [
+            (foretell, files[name], lasts[index], scale, solvers[name], index)
+            for index, scale in itertools.product(range(len(lasts)), problem.forecast_scales)
+        ]
+    for name, parts in spread_cells(events, label=section, unit="forecast").items():
+        EVENTS.write(EVENTS.frame(joined(parts, "events")), predictions / f"{name}_events.parquet")
+    adapted = found["forecast"]
+    limits = found["limit"]
     forecasts = FORECAST.frame([])
     if adapted:
         forecasts = joined(adapted, "forecast")
@@ -112,29 +130,30 @@ def main(
     FORECAST.write(forecasts.reset_index(drop=True), predictions / "forecast.parquet")
 
 
-def foretell(
-    task: Path,
-    max_stages: int,
-    scales: tuple[float, ...],
-    stop_loss: float,
-    solver: Solver,
-    index: int,
-) -> Tables:
-    """One seed's stages by Algorithm 1, and the events of its finite-scale form from each scale."""
+def predict(task: Path, max_stages: int, stop_loss: float, solver: Solver, index: int) -> Tables:
+    """One seed's stages by Algorithm 1."""
     toy = read_toy(task)
     seed = int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
     numbers = {"kick": solver.kick, "stationary": solver.stationary, **solver.on(loss)}
     stages = stage_rows(loss, greedy(loss, loss.size, **numbers), max_stages, stop_loss)
-    events = []
-    for scale in scales:
-        log_scale = scale * LOG10
-        start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
-        end = solver.end(stages[-1]["time"], log_scale)
-        cell = {"seed": seed, "log10_init_scale": scale}
-        events += [{**cell, **vars(event)} for event in solver.predicted(loss, start, end)]
-    rows = [{"seed": seed, **stage} for stage in stages]
-    return {"stages": STAGES.frame(rows), "events": EVENTS.frame(events)}
+    return {"stages": STAGES.frame([{"seed": seed, **stage} for stage in stages])}
+
+
+def foretell(
+    task: Path, last: float, log10_init_scale: float, solver: Solver, index: int
+) -> Tables:
+    """The events of one seed from one scale by the finite-scale form of Algorithm 1.
+
+    `last` is the time of the last stage, which says when the flow ends.
+    """
+    toy = read_toy(task)
+    loss = diagonal_network(**toy.network(index))
+    log_scale = log10_init_scale * LOG10
+    start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
+    cell = {"seed": int(toy.seeds[index]), "log10_init_scale": log10_init_scale}
+    events = solver.predicted(loss, start, solver.end(last, log_scale))
+    return {"events": EVENTS.frame([{**cell, **vars(event)} for event in events])}
 
 
 def fine_tune(
