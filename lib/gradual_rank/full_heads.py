@@ -8,6 +8,8 @@ follows the first rise depends on rounding.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lib.files.files import InputError
+from lib.files.params import Interval, Positive
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator
 from lib.training.gradient_descent import Step, Weights, descent
@@ -27,6 +30,18 @@ SIDES = (("W_K", "W_V"), ("W_Q", "W_O"))  # P and Q of the products P Qᵀ
 BLOCK_OF_HEADS = 1 << 17
 BLOCK = 1 << 16
 LARGE = 500.0  # up to here the exponentials of logits are far from the ends of float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullSizes:
+    """The width of the head, the tokens of a sequence, and the size of a direction that has risen.
+
+    This is a singular value of a product.
+    """
+
+    seq_len: Annotated[int, Interval("[2, 1000]")]
+    d_model: Annotated[int, Interval("[2, 1000]")]
+    threshold: Positive
 
 
 def output(

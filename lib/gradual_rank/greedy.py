@@ -10,7 +10,7 @@ followed: (u, v) is (|p|^½, sign(p) |p|^½) in the paper's gauge.
 import itertools
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -151,6 +151,21 @@ def stage_row(loss: Valued, stage: Stage) -> dict[str, Any]:
         "p": stage.p,
         "support": stage.support,
     }
+
+
+def stage_rows(
+    loss: Valued, stages: Iterable[Stage], max_stages: int, stop_loss: float
+) -> list[dict[str, Any]]:
+    """The `stage_row` of each stage up to the last that is wanted, or the first with a low loss.
+
+    Low is below the share `stop_loss` of the loss at zero; the start is stage 0.
+    """
+    rows = []
+    for stage in itertools.islice(stages, max_stages + 1):
+        rows.append(stage_row(loss, stage))
+        if rows[-1]["loss"] < stop_loss:
+            break
+    return rows
 
 
 def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"], lowest: float) -> Vector:

@@ -30,6 +30,15 @@ Frames = Literal["own", "common", "standard"]
 Pair = tuple[Float[Tensor, " size"], Float[Tensor, " size"]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadSizes:
+    """The sizes of a toy task: how many sequences of how many tokens, and the width of a head."""
+
+    n_samples: Samples
+    seq_len: Annotated[int, Interval("[2, 1000]")]
+    d_model: Size
+
+
 def gaussian_sequences(
     n_samples: int, seq_len: int, d_model: int, generator: torch.Generator
 ) -> Float[Tensor, "sample token d_model"]:

@@ -23,13 +23,14 @@ from matplotlib.figure import Figure
 from lib.files.params import read_cases, read_params
 from lib.files.tables import compact, pick, read_table, write_measures, write_table
 from lib.gradual_rank.figures.optimizers import color_of, listed, seeds
+from lib.gradual_rank.full_heads import FullSizes
 from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from lib.work.compute import write_figures
 from published.optimizers_by_seed.trainings import follow, ordered
-from stages.gradual_rank.optimizers import Head, Optimizer, Optimizers
+from stages.gradual_rank.optimizers import Optimizer, Optimizers
 from tools.publish import write_provenance
 
 FIRST_SEED = 9
@@ -46,7 +47,7 @@ def main(
     use_threads(1)
     begun = time.monotonic()
     params = replace(read_params("gradual_rank.optimizers", Optimizers), first_seed=first_seed)
-    sizes = read_params("gradual_rank.full_weights", Head, part=True)
+    sizes = read_params("gradual_rank.full_weights", FullSizes, part=True)
     cases = read_cases(table, Optimizer)
     noisy = compute("noisy", follow, replace(params, n_seeds=N_SEEDS), sizes, cases)
     stuck = noisy[(noisy["optimizer"] == "gd") & noisy["stuck"]]
@@ -70,7 +71,9 @@ def main(
     write_provenance(OUT, COMMAND, begun, noted, seeds)
 
 
-def compute(name: str, cell: Any, params: Optimizers, sizes: Head, cases: Any, *more: Any) -> Any:
+def compute(
+    name: str, cell: Any, params: Optimizers, sizes: FullSizes, cases: Any, *more: Any
+) -> Any:
     """A table of every optimiser's."""
     jobs = [(cell, params, sizes, case, *more) for case in cases]
     return joined(spread_cells({"": jobs}, label=name, unit="optimiser")[""], "rows")

@@ -7,38 +7,31 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lib.gradual_rank.full_heads import SharedTokensHead, products_of_ranks
+from lib.gradual_rank.full_heads import FullSizes, SharedTokensHead, products_of_ranks
+from lib.gradual_rank.full_trainings import HALF, N_LOOKS, Tokens
 from lib.gradual_rank.optimizers import RULES, descend
 from lib.gradual_rank.step_counts import evenly
 from lib.work.cells import Tables
-from stages.gradual_rank.optimizers import (
-    HALF,
-    N_LOOKS,
-    Head,
-    Optimizer,
-    Optimizers,
-    drawn,
-    taught,
-    train,
-)
+from stages.gradual_rank.optimizers import Optimizer, Optimizers, train
 
 RISEN = 0.01  # a singular value of a product
 
 
-def follow(params: Optimizers, sizes: Head, case: Optimizer, longer: int = 1) -> Tables:
+def follow(params: Optimizers, sizes: FullSizes, case: Optimizer, longer: int = 1) -> Tables:
     """One optimiser on noisy targets, a row a seed: losses on the path and at the end, as shares of
     those at zero, and how near the products are to the teacher's.
     """
+    tokens = Tokens(params.seeds, sizes.seq_len, sizes.d_model)
     n, scale = params.noisy_samples, params.few_log10_init_scale
     rank = min(params.teacher_rank, sizes.d_model)
-    X, Y = taught(params, sizes, "tokens", n, [rank], params.noise)
-    clean = taught(params, sizes, "tokens", n, [rank])[1]
+    X, Y = tokens.taught("tokens", n, [rank], params.noise)
+    clean = tokens.taught("tokens", n, [rank])[1]
     head = SharedTokensHead(X, Y)
-    X_test, Y_test = taught(params, sizes, "test tokens", params.n_test, [rank])
+    X_test, Y_test = tokens.taught("test tokens", params.n_test, [rank])
     test = SharedTokensHead(X_test, Y_test)
     at_zero, test_at_zero = (T.square().mean((-3, -2, -1))[:, 0] for T in (Y, Y_test))
-    teacher = products_of_ranks(drawn(params, sizes, "full teacher"), [rank])[0]
-    start = {"factors": 10**scale * drawn(params, sizes, "full start").unsqueeze(-3)}
+    teacher = products_of_ranks(tokens.factors("full teacher"), [rank])[0]
+    start = {"factors": 10**scale * tokens.factors("full start").unsqueeze(-3)}
     rates = case.rates(scale, params.noisy_longer * longer)
     looks = evenly(N_LOOKS * longer, len(rates))
     test_losses = []
@@ -89,7 +82,7 @@ def growth_left(
     return torch.linalg.svdvals(left)[..., 0].amax(0)
 
 
-def ordered(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
+def ordered(params: Optimizers, sizes: FullSizes, case: Optimizer) -> Tables:
     """In which order one optimiser ends the directions of a full teacher, on many tokens."""
     trainings = ((params.few_log10_init_scale, sizes.d_model),)
     rows = train(params, sizes, case, trainings).tables["runs"]

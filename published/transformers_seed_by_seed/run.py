@@ -139,14 +139,12 @@ def follow(seed: int, numbers: Numbers, folder: Path) -> Tables:
     toy = load(own)
     equal = save({**toy, "u": torch.ones_like(toy["u"]), "v": torch.zeros_like(toy["v"])})
     write_files(folder, {"own.safetensors": own, "equal.safetensors": equal})
-    ask = (greedy.foretell, files["own"], of_problem(greedy.Problem).max_stages)
+    ask = (greedy.predict, files["own"], of_problem(greedy.Problem).max_stages, numbers.stop_loss)
     kicked = replace(numbers.solver, kick=KICK)
-    foretold = {
-        "usual": [(*ask, (STUDIED,), numbers.stop_loss, numbers.solver, 0)],
-        "kicked": [(*ask, (), numbers.stop_loss, kicked, 0)],
-    }
-    predicted = spread_cells(foretold, label=f"seed {seed}", unit="prediction")
+    both = {"usual": [(*ask, numbers.solver, 0)], "kicked": [(*ask, kicked, 0)]}
+    predicted = spread_cells(both, label=f"seed {seed}", unit="prediction")
     stages = joined(predicted["usual"], "stages")
+    last = float(stages["time"].max())
     file = folder / "stages.parquet"
     write_table(stages, file)
     problem = replace(of_problem(flow.Problem), n_times=2)
@@ -157,6 +155,7 @@ def follow(seed: int, numbers: Numbers, folder: Path) -> Tables:
         return (flow.follow, *files_of, alone, numbers.rest, numbers.grown, solver, 0)
 
     ways = {
+        "finite": [(greedy.foretell, files["own"], last, STUDIED, numbers.solver, 0)],
         "own": [job("own", scale, numbers.solver) for scale in SCALES],
         "equal": [job("equal", STUDIED, numbers.solver)],
         "finer": [job("own", STUDIED, replace(numbers.solver, **FINER))],
@@ -167,7 +166,7 @@ def follow(seed: int, numbers: Numbers, folder: Path) -> Tables:
     found = {
         "stages": stages,
         "kicked": joined(predicted["kicked"], "stages"),
-        "finite": joined(predicted["usual"], "events"),
+        "finite": joined(flows["finite"], "events"),
         "events": joined(flows["own"], "events").query(at),
         "plateaus": plateaus["own"].query(at),
         "finer": plateaus["finer"],

@@ -1,32 +1,22 @@
 """Follow gradient flow of the diagonal head, for every seed and scale of the start, to its end."""
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-import pandas as pd
-import torch
 
 from lib.files.files import InputError, clear
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Name, Positive, read_params
-from lib.gradual_rank.diagonal_heads import diagonal_network, same_entry
-from lib.gradual_rank.flow import (
-    LogCoordinates,
-    LogScale,
-    Solver,
-    Tolerance,
-    log_flow,
-    with_events,
-    with_samples,
-)
+from lib.gradual_rank.courses import course, plateau_middles, twins
+from lib.gradual_rank.diagonal_heads import diagonal_network
+from lib.gradual_rank.flow import LogCoordinates, LogScale, Solver, Tolerance
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tables.flows import FOLDER
 from lib.gradual_rank.tables.predictions import STAGES
-from lib.gradual_rank.tasks import Toy, read_problems, read_toy
+from lib.gradual_rank.tasks import read_problems, read_toy
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import StalledError
 from lib.work.cells import Tables, joined, spread_cells
@@ -110,75 +100,32 @@ def follow(
     """
     toy = read_toy(task)
     seed = int(toy.seeds[index])
-    u = toy.u[index].numpy()
-    v = toy.v[index].numpy()
-    loss = diagonal_network(**toy.network(index))
+    network = toy.network(index)
     table = STAGES.read(stages)
     predicted = table[table["seed"] == seed].sort_values("stage")
     (log10_init_scale,) = problem.flow_scales
     log_scale = log10_init_scale * LOG10
-    start = LogCoordinates.of(u, v, log_scale)
-    last = float(predicted["time"].max())
-    next_times = predicted["next_time"].clip(upper=(1 + 2 * rest) * last)
-    middles = (predicted["time"] + next_times) / 2 * -log_scale
-    end = max(solver.end(last, log_scale), float(middles.max()))
-    looks = {
-        "times": np.linspace(0.0, end, problem.n_times),
-        "plateaus": middles.to_numpy(),
-    }
-    every = (
-        (time, kind, i) for kind, times in looks.items() for i, time in enumerate(times.tolist())
-    )
-    wanted = sorted(every)
-    initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
-    cell = {"seed": seed, "log10_init_scale": log10_init_scale}
+    start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
+    middles = plateau_middles(predicted, rest, log_scale)
+    end = max(solver.end(float(predicted["time"].max()), log_scale), float(middles.max()))
+    looks = {"times": np.linspace(0.0, end, problem.n_times), "plateaus": middles}
     where = f"seed {seed}, init scale 1e{log10_init_scale:g}"
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*looks, "events", "grown")}
-
-    def row(y: np.ndarray, time: float, kind: str, number: int) -> dict[str, Any]:
-        p = start.products(y)
-        relative = float(loss.value(torch.from_numpy(p))) / initial
-        row = {**cell, "time": time, "rescaled_time": time / -log_scale, "loss": relative, "p": p}
-        charge = y / -log_scale
-        if kind == "times":
-            return row | {"p": p.astype(np.float32), "charge": charge.astype(np.float32)}
-        return row | {"stage": predicted["stage"].iloc[number], "charge": charge}
-
-    flow = log_flow(loss, start, end, **solver.on(loss))
-    first, second, third = itertools.tee(flow, 3)
-    sampled = with_samples(first, start.y, [time for time, *_ in wanted])
-    risen = with_events(second, start, solver.threshold)
-    higher = with_events(third, start, grown)
     try:
-        for (_, samples), (_, events), (_, of_grown) in zip(sampled, risen, higher, strict=True):
-            for i, y in samples:
-                found[wanted[i][1]].append(row(y, *wanted[i]))
-            found["events"] += [{**cell, **vars(event)} for event in events]
-            found["grown"] += [{**cell, **vars(event)} for event in of_grown]
-            if max(len(found["events"]), len(found["grown"])) > solver.max_events:
-                raise InputError(
-                    f"{task}: {where}: wanted at most max_events, {solver.max_events}, rises and "
-                    "falls of products, got more"
-                )
+        found = course(diagonal_network(**network), start, log_scale, end, looks, grown, solver)
+    except InputError as error:
+        raise InputError(f"{task}: {where}: {error}") from error
     except StalledError as error:
         raise StalledError(f"{where}: {error}") from error
-    shares = twins(toy, start, predicted, found["plateaus"])
-    found["twins"] = [{**cell, **shared} for shared in shares]
-    return {name: FOLDER[name].frame(rows) for name, rows in found.items()}
-
-
-def twins(
-    toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: list[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """How heads of a common frame share what the first learns, and how they must by the start."""
-    if toy.frames is None or toy.frames.shape[2] < 2 or len(predicted) < 2 or not plateaus:
-        return
-    if bool((toy.frames == toy.frames[:, :, :1]).all()):
-        heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
-        p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
-        shares = start.shares(heads, int(predicted["sign"].iloc[1]))
-        for head, share in enumerate(p / p.sum()):
-            yield {"head": head, "share": share, "predicted": shares[head]}
+    for row in found["times"]:  # of which there are many
+        row |= {name: row[name].astype(np.float32) for name in ("p", "charge")}
+    for row in found["plateaus"]:
+        row["stage"] = predicted["stage"].iloc[row["look"]]
+    learned = next((row["p"] for row in found["plateaus"] if row["stage"] == 1), start.products())
+    found["twins"] = list(twins(network.get("frames"), start, predicted, learned))
+    cell = {"seed": seed, "log10_init_scale": log10_init_scale}
+    return {
+        name: FOLDER[name].frame([{**cell, **row} for row in rows]) for name, rows in found.items()
+    }
 
 
 if __name__ == "__main__":

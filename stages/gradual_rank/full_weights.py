@@ -13,6 +13,7 @@ from lib.files.params import Count, Interval, Positive, Seeds, read_params
 from lib.files.runs import clear_runs, write_run
 from lib.gradual_rank.full_heads import (
     FullHead,
+    FullSizes,
     first_rise,
     full_descent,
     gaussian_factors,
@@ -24,7 +25,7 @@ from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tables.full import RISES
-from lib.gradual_rank.tasks import tokens_of
+from lib.gradual_rank.tasks import Samples, tokens_of
 from lib.training.devices import use_threads
 from lib.work.cells import Course, Saved, joined, spread_cells
 from lib.work.command import OutFile, OutFolder, run
@@ -32,21 +33,23 @@ from lib.work.progress import advance
 
 
 @dataclass(frozen=True)
-class FullWeights(Seeds):
-    n_samples: Annotated[int, Interval("[1, 1e6]")]
-    seq_len: Annotated[int, Interval("[2, 1000]")]
-    d_model: Annotated[int, Interval("[2, 1000]")]
+class FullWeights(Seeds, FullSizes):
+    n_samples: Samples
     log10_init_scales: tuple[Annotated[float, Interval("[-100, 0)")], ...]
     learning_rate: Positive
     rescaled_end: Positive
-    threshold: Positive
     n_snapshots: Annotated[int, Interval("[2, 10000]")]
     look_every: Count
 
     def __post_init__(self) -> None:
         if not self.log10_init_scales:
             raise ValueError("log10_init_scales: wanted at least one, got none")
-        n_steps(self, min(self.log10_init_scales))  # which takes the most
+        self.n_steps(min(self.log10_init_scales))  # which takes the most
+
+    def n_steps(self, log10_init_scale: float) -> int:
+        """The steps to the end, which is given in units of log(1 / init_scale)."""
+        end = self.rescaled_end * -log10_init_scale * LOG10
+        return steps_to(end, self.learning_rate, "rescaled_end, learning_rate")
 
 
 def main(section: str, runs: OutFolder, rises: OutFile) -> None:
@@ -56,7 +59,7 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
     shared = replace(params, log10_init_scales=(0.0,))  # a scale that is added changes no other
     jobs = {"scales": [(train, shared, scale) for scale in scales]}
     clear_runs(runs)
-    found = spread_cells(jobs, label=section, unit="step", size=n_steps)["scales"]
+    found = spread_cells(jobs, label=section, unit="step", size=FullWeights.n_steps)["scales"]
     trainings: dict[float, Course] = dict(zip(scales, found, strict=True))
     for scale in params.log10_init_scales:
         variant = f"log10_init_scale={scale:g}"
@@ -66,12 +69,6 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
                 writer.add(weights, rows)
     tables = [trainings[scale].tables for scale in params.log10_init_scales]
     RISES.write(joined(tables, "rises"), rises)
-
-
-def n_steps(params: FullWeights, log10_init_scale: float) -> int:
-    """The steps to the end, which is given in units of log(1 / init_scale)."""
-    end = params.rescaled_end * -log10_init_scale * LOG10
-    return steps_to(end, params.learning_rate, "rescaled_end, learning_rate")
 
 
 def train(params: FullWeights, log10_init_scale: float) -> Course:
@@ -84,7 +81,7 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
     head = FullHead(X, targets(X, params.seeds, [d])[:, 0])
     initial, _, G = head.loss_and_gradients(*torch.zeros_like(unscaled[0]))
     start = {name: math.exp(log_scale) * w for name, w in named(unscaled).items()}
-    last = n_steps(params, log10_init_scale)
+    last = params.n_steps(log10_init_scale)
     saved = set(evenly(params.n_snapshots, last))
     states: list[Saved] = []
     looks: list[float] = []

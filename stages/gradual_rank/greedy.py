@@ -8,31 +8,24 @@ learns is measured as well.
 """
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pandas as pd
-import torch
 
+from lib.files.files import sha256
 from lib.files.inputs import read_as
 from lib.files.params import Count, Interval, Name, Positive, read_params
-from lib.gradual_rank.diagonal_heads import DiagonalHead, adapted_head, diagonal_network
-from lib.gradual_rank.flow import (
-    LogCoordinates,
-    LogScale,
-    Solver,
-    Tolerance,
-    log_flow,
-    with_events,
-)
-from lib.gradual_rank.greedy import greedy, stage_row
+from lib.gradual_rank.adapters import adapter_events, adapter_of, at_scales, limit_events
+from lib.gradual_rank.diagonal_heads import diagonal_network
+from lib.gradual_rank.flow import LogCoordinates, LogScale, Solver, Tolerance
+from lib.gradual_rank.greedy import greedy, stage_rows
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tables.predictions import EVENTS, FORECAST, LIMIT, STAGES
-from lib.gradual_rank.tasks import Toy, gaussian_pair, read_head, read_problems, read_toy
-from lib.training.devices import generator, use_threads
+from lib.gradual_rank.tasks import read_head, read_problems, read_toy
+from lib.training.devices import use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
@@ -83,14 +76,21 @@ def main(
     adapter = read_params(forecast, Forecast)
     common = read_params(solver, Solver)
     base = tasks / f"{read_params(studied, str)}.safetensors"
-    jobs: dict[str, list[tuple]] = {}
-    for problem in read_problems(problems, Problem, usual):
-        task = tasks / f"{problem.name}.safetensors"
-        n_seeds = len(read_as("a toy task", read_toy, task).seeds)
-        numbers = (problem.max_stages, problem.forecast_scales, params.stop_loss)
-        jobs[problem.name] = [
-            (foretell, task, *numbers, problem.solver(common), index) for index in range(n_seeds)
+    cases = read_problems(problems, Problem, usual)
+    files = {problem.name: tasks / f"{problem.name}.safetensors" for problem in cases}
+    toys = {name: read_as("a toy task", read_toy, file) for name, file in files.items()}
+    solvers = {problem.name: problem.solver(common) for problem in cases}
+    # Equal tasks have equal stages: the problem that wants the most has those of the others.
+    alike = {name: (sha256(file), solvers[name]) for name, file in files.items()}
+    by_stages = sorted(cases, key=lambda problem: problem.max_stages)
+    longest = {alike[problem.name]: problem for problem in by_stages}
+    jobs: dict[str, list[tuple]] = {
+        problem.name: [
+            (predict, files[problem.name], problem.max_stages, params.stop_loss, solver, index)
+            for index in range(len(toys[problem.name].seeds))
         ]
+        for (_, solver), problem in longest.items()
+    }
     n_seeds = len(read_as("a toy task", read_toy, base).seeds)
     jobs["forecast"] = [
         (fine_tune, base, adapter.n_changed, adapter.rescaled_end, common, index, scale)
@@ -103,11 +103,21 @@ def main(
     ]
     few_first = sorted(jobs, key=lambda name: len(jobs[name]))  # few seeds are of large problems
     found = spread_cells({name: jobs[name] for name in few_first}, label=section, unit="run")
-    adapted = found.pop("forecast")
-    limits = found.pop("limit")
-    for name, parts in found.items():
-        STAGES.write(joined(parts, "stages"), predictions / f"{name}_stages.parquet")
-        EVENTS.write(joined(parts, "events"), predictions / f"{name}_events.parquet")
+    events: dict[str, list[tuple]] = {}
+    for problem in cases:
+        name = problem.name
+        stages = joined(found[longest[alike[name]].name], "stages")
+        stages = stages[stages["stage"] <= problem.max_stages].reset_index(drop=True)
+        STAGES.write(stages, predictions / f"{name}_stages.parquet")
+        lasts = stages.groupby("seed", sort=False)["time"].max().tolist()
+        events[name] = [
+            (foretell, files[name], lasts[index], scale, solvers[name], index)
+            for index, scale in itertools.product(range(len(lasts)), problem.forecast_scales)
+        ]
+    for name, parts in spread_cells(events, label=section, unit="forecast").items():
+        EVENTS.write(EVENTS.frame(joined(parts, "events")), predictions / f"{name}_events.parquet")
+    adapted = found["forecast"]
+    limits = found["limit"]
     forecasts = FORECAST.frame([])
     if adapted:
         forecasts = joined(adapted, "forecast")
@@ -115,38 +125,35 @@ def main(
             scale: common.end(adapter.rescaled_end, scale * LOG10)
             for scale in adapter.log10_init_scales
         }
-        forecasts = pd.concat([forecasts, at_scales(joined(limits, "limit"), ends)])
+        by_limit = FORECAST.frame(at_scales(joined(limits, "limit"), ends))
+        forecasts = pd.concat([forecasts, by_limit])
     FORECAST.write(forecasts.reset_index(drop=True), predictions / "forecast.parquet")
 
 
-def foretell(
-    task: Path,
-    max_stages: int,
-    scales: tuple[float, ...],
-    stop_loss: float,
-    solver: Solver,
-    index: int,
-) -> Tables:
-    """One seed's stages by Algorithm 1, and the events of its finite-scale form from each scale."""
+def predict(task: Path, max_stages: int, stop_loss: float, solver: Solver, index: int) -> Tables:
+    """One seed's stages by Algorithm 1."""
     toy = read_toy(task)
     seed = int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
-    every = greedy(
-        loss, loss.size, kick=solver.kick, stationary=solver.stationary, **solver.on(loss)
-    )
-    stages = []
-    for stage in itertools.islice(every, max_stages + 1):
-        stages.append({"seed": seed, **stage_row(loss, stage)})
-        if stages[-1]["loss"] < stop_loss:
-            break
-    events = []
-    for scale in scales:
-        cell = {"seed": seed, "log10_init_scale": scale}
-        log_scale = scale * LOG10
-        start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
-        end = solver.end(stages[-1]["time"], log_scale)
-        events += [{**cell, **vars(event)} for event in solver.predicted(loss, start, end)]
-    return {"stages": STAGES.frame(stages), "events": EVENTS.frame(events)}
+    numbers = {"kick": solver.kick, "stationary": solver.stationary, **solver.on(loss)}
+    stages = stage_rows(loss, greedy(loss, loss.size, **numbers), max_stages, stop_loss)
+    return {"stages": STAGES.frame([{"seed": seed, **stage} for stage in stages])}
+
+
+def foretell(
+    task: Path, last: float, log10_init_scale: float, solver: Solver, index: int
+) -> Tables:
+    """The events of one seed from one scale by the finite-scale form of Algorithm 1.
+
+    `last` is the time of the last stage, which says when the flow ends.
+    """
+    toy = read_toy(task)
+    loss = diagonal_network(**toy.network(index))
+    log_scale = log10_init_scale * LOG10
+    start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
+    cell = {"seed": int(toy.seeds[index]), "log10_init_scale": log10_init_scale}
+    events = solver.predicted(loss, start, solver.end(last, log_scale))
+    return {"events": EVENTS.frame([{**cell, **vars(event)} for event in events])}
 
 
 def fine_tune(
@@ -159,69 +166,23 @@ def fine_tune(
 ) -> Tables:
     """The events of one seed's adapter from one scale, forecast and measured."""
     toy = read_head(task)
-    seed = int(toy.seeds[index])
-    base = toy.teacher[index]
-    loss = adapter_of(toy, index, n_changed)
     log_scale = log10_init_scale * LOG10
-    start = LogCoordinates.of(toy.u[index].numpy(), np.zeros(len(base)), log_scale)
+    u = toy.u[index].numpy()
+    start = LogCoordinates.of(u, np.zeros_like(u), log_scale)
     end = solver.end(rescaled_end, log_scale)
-    flow = with_events(log_flow(loss, start, end, **solver.on(loss)), start, solver.threshold)
-    events = {
-        "forecast": solver.predicted(loss, start, end),
-        "measured": (event for _, found in flow for event in found),
-    }
-    cell = {"seed": seed, "log10_init_scale": log10_init_scale, "end": end}
-    rows = [
-        {**cell, "source": source, **vars(event)}
-        for source, found in events.items()
-        for event in found
-    ]
-    return {"forecast": FORECAST.frame(rows)}
-
-
-def adapter_of(toy: Toy, index: int, n_changed: int) -> DiagonalHead:
-    """The loss of the adapter of one seed: its teacher differs from the base in a few places."""
-    base = toy.teacher[index]
-    seed = int(toy.seeds[index])
-    places = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[:n_changed]
-    w_u, w_v = gaussian_pair(len(base), generator(seed, "change"))
-    return adapted_head(toy.X[index], base, places, (w_u * w_v)[places])
+    events = adapter_events(adapter_of(toy, index, n_changed), start, end, solver)
+    cell = {"seed": int(toy.seeds[index]), "log10_init_scale": log10_init_scale, "end": end}
+    return {"forecast": FORECAST.frame([{**cell, **event} for event in events])}
 
 
 def in_the_limit(
     task: Path, n_changed: int, stop_loss: float, solver: Solver, index: int
 ) -> Tables:
-    """What joins and leaves in one seed's adapter by Algorithm 1, which knows no scale.
-
-    Times are in units of log(1 / init_scale); it ends where little of the loss is left.
-    """
+    """What joins and leaves in one seed's adapter by Algorithm 1, which knows no scale."""
     toy = read_head(task)
-    loss = adapter_of(toy, index, n_changed)
-    size = len(toy.teacher[index])
-    initial = float(loss.value(torch.zeros(size, dtype=torch.float64)))
-    rows = []
-    numbers = {"kick": solver.kick, "stationary": solver.stationary}
-    for stage in itertools.islice(greedy(loss, size, **numbers, **solver.on(loss)), 2 * size + 1):
-        cell = {"seed": int(toy.seeds[index]), "time": stage.time}
-        if stage.k:
-            rows.append({**cell, "coordinate": stage.coordinate, "sign": stage.sign, "rises": True})
-        rows += [{**cell, "coordinate": i, "sign": 0, "rises": False} for i in stage.dropped]
-        if float(loss.value(torch.from_numpy(stage.p))) < stop_loss * initial:
-            break
-    return {"limit": LIMIT.frame(rows)}
-
-
-def at_scales(limit: pd.DataFrame, ends: Mapping[float, float]) -> pd.DataFrame:
-    """The events of Algorithm 1 at init scales, in the flow's own time, up to each scale's end.
-
-    `ends` are by log10 of the scale. At scale 1, whose log is 0, all happen at once.
-    """
-    tables = []
-    for scale, end in ends.items():
-        here = limit.assign(log10_init_scale=scale, source="limit", end=end)
-        here["time"] = here["time"] * -scale * LOG10 + 0.0  # and no -0 at scale 1
-        tables.append(here[here["time"] <= end])
-    return FORECAST.frame(pd.concat(tables))
+    seed = int(toy.seeds[index])
+    events = limit_events(adapter_of(toy, index, n_changed), solver, stop_loss)
+    return {"limit": LIMIT.frame([{"seed": seed, **event} for event in events])}
 
 
 if __name__ == "__main__":

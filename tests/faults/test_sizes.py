@@ -67,6 +67,6 @@ def test_full_matrices_are_trained_for_at_most_a_million_steps(values, got):
     params = read_params(section, full_weights.FullWeights, ROOT / "params.yaml")
     given = {"rescaled_end": 50.0, "learning_rate": 0.4, "log10_init_scales": (-8.0, -16.0)}
     params = replace(params, **given)
-    assert full_weights.n_steps(params, -16) == math.ceil(50 * 16 * math.log(10) / 0.4)
+    assert params.n_steps(-16) == math.ceil(50 * 16 * math.log(10) / 0.4)
     with pytest.raises(ValueError, match=slip(1_000_000, got)):
         replace(params, **values)

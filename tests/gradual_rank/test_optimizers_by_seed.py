@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from lib.gradual_rank.full_heads import FullSizes
 from published.optimizers_by_seed import run as published
 from published.optimizers_by_seed import trainings
 from stages.gradual_rank import optimizers
@@ -94,7 +95,7 @@ def test_rows_are_those_of_the_stage_and_of_autograd(folder, monkeypatch):
     table = pd.read_parquet(folder / "tables" / "noisy.parquet")
     assert len(table) == 12
     params = optimizers.Optimizers(**PARAMS | {"first_seed": 20, "n_seeds": 6})
-    sizes = optimizers.Head(seq_len=4, d_model=D, threshold=0.04)
+    sizes = FullSizes(seq_len=4, d_model=D, threshold=0.04)
     case = optimizers.Optimizer("gd", "slopes", 0.3, 60, 2, 0)
     wanted = optimizers.train_on_few(params, sizes, case, 3, 0.5)["few"]
     own = table[table["optimizer"] == "gd"].reset_index()

@@ -4,6 +4,7 @@ integrals of the charges and of the flow.
 
 import itertools
 import math
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -189,6 +190,20 @@ def test_the_stages_the_events_and_the_forecast_are_those_of_scipy(stage, tmp_pa
     compare(forecast[of_limit], by_limit, NARROW | {"rtol": 1e-5}, time={"atol": 1e-9})
     assert (by_limit.loc[by_limit["log10_init_scale"] == 0, "time"] == 0).all()
     assert len(wanted.groupby(ADAPTER[:3])) == 12
+
+
+def test_problems_of_equal_tasks_each_have_their_own_stages_and_events(stage, tmp_path, toys):
+    """The stages of both are followed once; the short problem ends earlier, and so do its flows."""
+    shutil.copy(tmp_path / "t/small.safetensors", tmp_path / "t/short.safetensors")
+    long = SMALL | {"forecast_scales": []}
+    short = SMALL | {"max_stages": 1, "forecast_scales": [-3]}
+    tables = run(stage, tmp_path, {"short": short, "small": long}, scales=[])
+    check_stages(tables["small_stages"], toys["small"], 3)
+    check_stages(tables["short_stages"], toys["small"], 1)
+    assert tables["small_events"].empty
+    events = events_of(toys["small"], short, tables["short_stages"])
+    wanted = pd.DataFrame(events, columns=EVENTS).astype({"time": float})
+    compare(tables["short_events"], wanted, WITHIN)
 
 
 def test_a_forecast_of_no_adapters_has_its_columns(stage, tmp_path, toys):
