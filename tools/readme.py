@@ -25,7 +25,6 @@ from lib.pages.unseen import (
     comparisons,
     of_claim,
     of_item,
-    of_item_with_numbers,
     read_runs,
     set_when,
     threshold,
@@ -162,13 +161,34 @@ def null(claim: dict[str, Any]) -> str:
 
 
 def results(items: Named, claims: Named, runs: Runs) -> str:
-    """What README says of the items that have a headline and hold, each with marks and links."""
-    return "\n".join(
-        f"- {item['headline']} [Figure]({item['figure']}), [claims]({linked(name)}). "
-        f"*{marks(item, claims, runs)}*"
+    """What README says of the items that have a headline and hold, each with marks and links, and
+    the numbers that decide them as a table.
+    """
+    shown = {
+        name: item
         for name, item in items.items()
         if "headline" in item and item["answer"] not in UNSURE
-    )
+    }
+    lines = [
+        f"- {item['headline']} [Figure]({item['figure']}), [claims]({linked(name)}). "
+        f"*{marks(item)}*"
+        for name, item in shown.items()
+    ]
+    return "\n".join([*lines, "", *decided(shown, claims, runs)])
+
+
+def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
+    """A table of the claims that decide some items: the bar, and the numbers here and in runs."""
+    heads = ["the claim that decides", "bar", "here", *(f"seeds +{seeds}" for seeds in runs)]
+    lines = [as_row(heads), "|-" * len(heads) + "|"]
+    for name, item in items.items():
+        for claim, one in comparisons(item, claims, runs).items():
+            there = [
+                one.there.get(seeds, "–") if item["repeated"] else "not repeated" for seeds in runs
+            ]
+            linked_to = f"[{first_sentence(claims[claim]['statement'])}]({linked(name)})"
+            lines.append(as_row([linked_to, one.bar, one.here, *there]))
+    return lines
 
 
 def unsure(items: Named) -> str:
@@ -200,29 +220,33 @@ def score(items: Named) -> str:
     return f"The papers' items: {papers}. Our own questions: {ours}. {unseen}"
 
 
-def fragile(items: Named, claims: Named, runs: Runs) -> str:
-    """The items whose answer is another on unseen seeds, as a list with the numbers of both."""
-    found = [
-        f"- [{item['title']}]({linked(name)}): *{item['answer']}* here; "
-        + "; ".join(f"*{one['answer']}* on seeds +{seeds}" for seeds, one in item["unseen"].items())
-        + ". "
-        + " ".join(
-            f'"{claims[claim]["statement"]}" {said[:1].upper()}{said[1:]}.'
-            for claim, said in comparisons(item, claims, runs).items()
+def fragile(items: Named) -> str:
+    """The items whose answer is another on unseen seeds: their answer here and in each run."""
+    tried = [item for item in items.values() if "unseen" in item]
+    if not tried:
+        return "No run on unseen seeds has been made of this state."
+    runs = list(dict.fromkeys(seeds for item in tried for seeds in item["unseen"]))
+    lines = [
+        as_row(
+            [
+                f"[{item['title']}]({linked(name)})",
+                item["answer"],
+                *(item["unseen"].get(seeds, {}).get("answer", "–") for seeds in runs),
+            ]
         )
         for name, item in items.items()
         if item.get("fragile")
     ]
-    tried = any("unseen" in item for item in items.values())
-    none = "No answer turned." if tried else "No run on unseen seeds has been made of this state."
-    return "\n".join(found or [none])
+    if not lines:
+        return "No answer turned."
+    heads = ["item", "here", *(f"seeds +{seeds}" for seeds in runs)]
+    return "\n".join([as_row(heads), "|-" * len(heads) + "|", *lines])
 
 
-def marks(item: dict[str, Any], claims: Named, runs: Runs) -> str:
+def marks(item: dict[str, Any]) -> str:
     """The three marks of an answer in a few words."""
     size = f"Size: {item['size']}. " if "size" in item else ""
-    unseen = of_item_with_numbers(item, claims, runs)
-    return f"{size}Unseen seeds: {unseen}. Bar: {set_when(item)}."
+    return f"{size}Unseen seeds: {of_item(item)}. Bar: {set_when(item)}."
 
 
 def first_sentence(text: str) -> str:
@@ -299,7 +323,7 @@ def main() -> None:
             "score": score(items),
             "results": results(items, claims, runs),
             "what does not hold": unsure(items),
-            "what is fragile": fragile(items, claims, runs),
+            "what is fragile": fragile(items),
         },
         "docs/optimisers.md": conserved(ROOT / "metrics/gradual_rank/optimizers/tables"),
     }

@@ -7,6 +7,7 @@ nearest to the bar here. A run that kept one case alone shows that one, the near
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,20 +95,32 @@ def beside_bar(claim: Judged, number: float | None) -> str:
     return f"{number:.{MOST_DIGITS}g}"
 
 
-def comparison(claim: Judged, name: str, runs: Runs) -> str:
+@dataclass(frozen=True)
+class Compared:
+    """The bar of a claim, its numbers here, and those of each run on unseen seeds, in words."""
+
+    bar: str
+    here: str
+    there: dict[str, str]
+
+    def __str__(self) -> str:
+        runs = "".join(f"; on seeds +{seeds}: {said}" for seeds, said in self.there.items())
+        return f"bar: {self.bar}; here: {self.here}{runs}"
+
+
+def comparison(claim: Judged, name: str, runs: Runs) -> Compared:
     """The bar of a claim, its numbers here, and those of every run, each with its case."""
     there = {seeds: run[name] for seeds, run in runs.items() if name in run}
     failing = [one for one in there.values() if one["holds"] != claim["holds"]]
     turned = next((one for one in failing if not one["holds"]), claim)
     here = _same_case(claim, turned) or claim
-    parts = [f"here: {_with_case(claim, here)}"]
+    said = {}
     for seeds, one in there.items():
         same = _same_case(one, here)
-        shown = numbers(claim, same or one)
+        said[seeds] = numbers(claim, same or one)
         if not same and len(claim.get("cases", ())) > 1:
-            shown += f" ({', '.join(filter(None, _case_of(one))) or NEAREST})"
-        parts.append(f"on seeds +{seeds}: {shown}")
-    return f"bar: {bar_in_words(claim)}; {'; '.join(parts)}"
+            said[seeds] += f" ({', '.join(filter(None, _case_of(one))) or NEAREST})"
+    return Compared(bar_in_words(claim), _with_case(claim, here), said)
 
 
 def of_claim(claim: Judged, name: str, runs: Runs) -> str:
@@ -116,7 +129,7 @@ def of_claim(claim: Judged, name: str, runs: Runs) -> str:
         return NOT_REPEATED
     if "unseen" not in claim:
         return NOT_RUN
-    said = comparison(claim, name, runs)
+    said = str(comparison(claim, name, runs))
     if not claim["fragile"]:
         return f"the same ({said})"
     other = [
@@ -146,10 +159,10 @@ def of_item_with_numbers(item: Judged, claims: Named, runs: Runs) -> str:
     if said in (NOT_REPEATED, NOT_RUN) or not runs:
         return said
     compared = comparisons(item, claims, runs)
-    return f"{said} ({'; '.join(compared.values())})" if compared else said
+    return f"{said} ({'; '.join(map(str, compared.values()))})" if compared else said
 
 
-def comparisons(item: Judged, claims: Named, runs: Runs) -> dict[str, str]:
+def comparisons(item: Judged, claims: Named, runs: Runs) -> dict[str, Compared]:
     """The numbers of the claims of an item that turned, or else of the claim that decides, by the
     names of the claims.
     """

@@ -52,7 +52,7 @@ def test_here_and_unseen_show_the_case_that_turned():
     runs = {"7": {"c": failed | {"cases": [case("a", 1.0, 0.97, 1.0), failed]}}}
     said = "bar: every value 0.95 to 1.05; here: median 1, worst 1.02 (b); "
     said += "on seeds +7: median 1, worst 1.24"
-    assert comparison(claim, "c", runs) == said
+    assert str(comparison(claim, "c", runs)) == said
     assert of_claim(claim, "c", runs) == f"fragile: does not hold on seeds +7 ({said})"
     item = {"answer": "reproduced", "repeated": True, "fragile": True, "claims": ["c"]}
     item["unseen"] = {"7": {"answer": "not reproduced"}}
@@ -64,9 +64,9 @@ def test_a_run_that_kept_one_case_says_so_unless_the_claim_has_one_alone():
     cases = [case("a", 1.0, 0.9, 1.1), case("b", 2.0, 1.9, 2.1)]
     claim = made("[0, 3]", "less", cases=cases, **cases[1])
     runs = {"7": {"c": {"holds": True, "value": 1.5, "min": 1.4, "max": 1.6}}}
-    said = comparison(claim, "c", runs)
+    said = str(comparison(claim, "c", runs))
     assert said.endswith(
         "here: median 2, worst 2.1 (b); on seeds +7: median 1.5, worst 1.6 (nearest case)"
     )
     claim["cases"] = cases[1:]
-    assert comparison(claim, "c", runs).endswith("on seeds +7: median 1.5, worst 1.6")
+    assert str(comparison(claim, "c", runs)).endswith("on seeds +7: median 1.5, worst 1.6")

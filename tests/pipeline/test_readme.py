@@ -29,7 +29,7 @@ PARTS = {
     "score": lambda items, _: score(items),
     "results": lambda items, claims: results(items, claims, RUNS),
     "what does not hold": lambda items, _: unsure(items),
-    "what is fragile": lambda items, claims: fragile(items, claims, RUNS),
+    "what is fragile": lambda items, _: fragile(items),
 }
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

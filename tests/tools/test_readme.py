@@ -136,22 +136,25 @@ def test_every_item_has_its_claims_with_numbers_and_verdicts():
     assert readme.page(ITEMS, CLAIMS, RUNS) == readme.PAGE + SECTIONS
 
 
-def test_the_results_are_the_items_with_a_headline_and_their_marks():
+def test_the_results_are_the_items_with_a_headline_their_marks_and_the_numbers_that_decide():
     assert readme.results(ITEMS, CLAIMS, RUNS) == (
         "- It is **2**. [Figure](plots/b/1.svg), [claims](docs/claims.md#b.one). *Size: d = 8 "
-        f"(1000). Unseen seeds: fragile: not reproduced on seeds +9 ({COMPARED}). Bar: ours, set "
-        "before the first run.*"
+        "(1000). Unseen seeds: fragile: not reproduced on seeds +9. Bar: ours, set before the "
+        "first run.*\n\n"
+        "| the claim that decides | bar | here | seeds +9 |\n"
+        "|-|-|-|-|\n"
+        "| [The rank \\| is two](docs/claims.md#b.one) | mean 1 to 3 | mean 2 (small, 1e-8) | "
+        "mean 5 |"
     )
 
 
 def test_an_answer_that_stays_has_the_number_here_beside_those_of_other_seeds():
     kept = ITEMS["b.one"] | {"fragile": False}
     runs = RUNS | {"20": {"one": {"holds": True, "value": 1.5, "min": 1.0, "max": 2.0}}}
-    said = readme.marks(kept, CLAIMS, runs)
-    assert said == (
-        f"Size: d = 8 (1000). Unseen seeds: the same ({COMPARED}; on seeds +20: mean 1.5). "
-        "Bar: ours, set before the first run."
-    )
+    last = readme.results({"b.one": kept}, CLAIMS, runs).splitlines()[-1]
+    assert last.endswith("| mean 1 to 3 | mean 2 (small, 1e-8) | mean 5 | mean 1.5 |")
+    published = readme.results({"b.one": kept | {"repeated": False}}, CLAIMS, runs)
+    assert published.endswith("| mean 2 (small, 1e-8) | not repeated | not repeated |")
 
 
 def test_what_does_not_hold_is_listed_apart_for_papers_and_for_ours():
@@ -171,14 +174,14 @@ def test_the_score_counts_answers_and_says_what_unseen_seeds_say():
     assert before.endswith("No run on unseen seeds has been made of this state.")
 
 
-def test_what_turned_on_unseen_seeds_is_listed_with_both_numbers():
-    assert readme.fragile(ITEMS, CLAIMS, RUNS) == (
-        "- [Theorem 1](docs/claims.md#b.one): *reproduced in part* here; *not reproduced* on seeds "
-        f'+9. "The rank | is two" B{COMPARED[1:]}.'
+def test_what_turned_on_unseen_seeds_is_listed_with_its_answers():
+    assert readme.fragile(ITEMS) == (
+        "| item | here | seeds +9 |\n|-|-|-|\n"
+        "| [Theorem 1](docs/claims.md#b.one) | reproduced in part | not reproduced |"
     )
     kept = ITEMS["b.one"] | {"fragile": False}
-    assert readme.fragile({"b.one": kept}, CLAIMS, RUNS) == "No answer turned."
-    said = readme.fragile({"a.two": ITEMS["a.two"]}, CLAIMS, {})
+    assert readme.fragile({"b.one": kept}) == "No answer turned."
+    said = readme.fragile({"a.two": ITEMS["a.two"]})
     assert said == "No run on unseen seeds has been made of this state."
 
 
