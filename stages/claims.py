@@ -79,7 +79,7 @@ def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutF
 
 def kept_in(published: Path) -> list[Path]:
     """The measures of published runs; answers on unseen seeds are no run's."""
-    return sorted(published.glob("*/measures.json"))
+    return sorted([*published.glob("*/measures.json"), *published.glob("*/measures.csv")])
 
 
 def read_unseen(published: Path) -> dict[str, dict[str, Any]]:
