@@ -102,8 +102,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """First a file that makes the tiny pipeline, then what does not need it, then what does, every
-    stage alone last.
+    """Order the tests: first a file that makes the tiny pipeline, then what does not need it, then
+    what does, and last every stage alone.
     """
     in_need = [item for item in items if "tiny_pipeline" in getattr(item, "fixturenames", ())]
     for item in in_need:

@@ -1,4 +1,5 @@
-"""Changes between two commits in claims, metrics, params and figures: `make compare REV=HEAD~3`.
+"""Show what changed between two commits in claims, metrics, params and figures: `make compare
+REV=HEAD~3`.
 
 A number has changed where it moved by more than its spread over seeds (the larger of the two), by
 more than 1e-3 of its size, and by more than what rounding leaves of a zero. A figure has changed
@@ -361,7 +362,7 @@ def changed_numbers(old: Tree, new: Tree, figure: str) -> Iterator[Row]:
 def drawing_stage(tree: Tree, folder: str) -> dict[str, Any]:
     """What the stage that draws into a folder depends on; nothing where no stage does.
 
-    `reads` names its tables. Its command, its code and its params are what they are.
+    `reads` names its tables. Its command, its code and its params stand as they are.
     """
     stages = yaml.safe_load(tree.read("dvc.yaml") or b"{}").get("stages", {})
     for stage in stages.values():

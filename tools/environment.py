@@ -98,9 +98,9 @@ def work_in(venv: Path) -> None:
 
 
 def fault(part: str, *, starts: bool | None = None) -> str | None:
-    """What is not as the mark of a part says; None where all is.
+    """What is not as the mark of a part says; None where all is as it says.
 
-    Make runs this by the Python of .venv where that starts, which need not be tried again then.
+    Make runs this by the Python of .venv where that starts, which then need not be tried again.
     """
     try:
         mark = json.loads((VENV / part).read_text(encoding="utf-8"))

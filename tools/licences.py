@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[1]
 PIN = re.compile(r"^([A-Za-z][^=\s]*)==(\S+)", re.MULTILINE)
 HEAD = """# Licences of what is installed
 
-What `requirements.txt` pins, as each package names its licence. None of it is copied into this
-repository; a package under the GPL (grandalf, and pygit2 with its linking exception, both of DVC's)
-is run and not changed. On Linux, torch for a GPU brings NVIDIA's libraries
-(`requirements.cuda.txt`), under NVIDIA's own terms.
+The table has what `requirements.txt` pins, with the licence that each package names. None of it is
+copied into this repository; a package under the GPL (grandalf, and pygit2 with its linking
+exception, both of DVC's) is run and not changed. On Linux, torch for a GPU brings NVIDIA's
+libraries (`requirements.cuda.txt`), under NVIDIA's own terms.
 
 | Package | Licence |
 |---|---|

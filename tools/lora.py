@@ -1,4 +1,4 @@
-"""From a base and a fine-tuned checkpoint to adapters and a page.
+"""Make adapters and a page from a base and a fine-tuned checkpoint.
 
 `make lora BASE=... TUNED=... TEXT=my.txt OUT=out`: TUNED is a checkpoint or a folder of snapshots;
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
@@ -7,13 +7,13 @@ what else was tuned (embeddings, head, norms, biases); with RANKS=equal every mo
 Products of heads are measured where there is a TEXT, or with HEADS=yes. With LEADING=yes spectra
 are the leading singular values alone that adapters need, which is quicker by far. With THOROUGH=no
 and a TEXT only what decides or is quoted is measured: no shuffled ranks, no pruning, and on the
-base the losses of the chosen rule and of uniform alone.
-NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
-the folder of an adapter as its last argument and prints one number. The params are those of
-`checkpoints.own`. What peft does not adapt as it is, and what is never called, is in no plan; the
-loss of an adapter is that with which peft loads it. In OUT stand `spectra.parquet`,
-`snapshots.parquet`, `factors/`, `plans/`, `left_out.json`, `adapters/`, `page.html`, and
-`pair.json`, by which an OUT of another pair is refused.
+base the losses of the chosen rule and of uniform alone. NAME is the base's name on the hub, where
+its config does not say it. EVAL is a command of yours: it gets the folder of an adapter as its last
+argument and prints one number. The params are those of `checkpoints.own`. What peft does not adapt
+as it is, and what is never called, is in no plan; the loss of an adapter is that with which peft
+loads it. In OUT stand `spectra.parquet`, `snapshots.parquet`, `factors/`, `plans/`,
+`left_out.json`, `adapters/`, `page.html`, and `pair.json`, by which an OUT of another pair is
+refused.
 """
 
 import inspect
@@ -285,7 +285,7 @@ def warn_of_few(measured: Sequence[Batch]) -> None:
 
 
 def check_name(name: str) -> str:
-    """The name of the base on the hub; raises `InputError` where it is none, nor a path."""
+    """The base's name on the hub; raises `InputError` where it is neither a name nor a path."""
     if not name.isprintable():
         raise InputError(f"NAME: wanted a name on the hub or a path, on one line, got {name!r}")
     return name
@@ -322,7 +322,7 @@ def check_out(out: Path, base: Path, tuned: Path, snapshots: list[Snapshot]) -> 
 
 
 def pair(base: Path, tuned: Path) -> dict[str, str]:
-    """What a folder of results is of."""
+    """The pair of which a folder holds the results."""
     return {"BASE": str(base.resolve()), "TUNED": str(tuned.resolve())}
 
 
@@ -362,7 +362,7 @@ def room(
     saved: bool,
     equal: bool = False,
 ) -> int:
-    """About the bytes of singular values and factors, in OUT and in scratch, and of adapters."""
+    """Roughly how many bytes singular values, factors (in OUT and in scratch) and adapters take."""
     shapes = [
         entry.shape[-2:]
         for name, entry in base.tensors.items()

@@ -1,4 +1,5 @@
-"""The whole pipeline with a line per stage, of how many and how long it may take: `make repro`.
+"""Run the whole pipeline and say in a line per stage how many there are and how long it may take:
+`make repro`.
 
 It is `dvc repro`, whose output it reads, after a check that a killed DVC left nothing half written.
 The time that is left is at most that of the stages to come, by the CPU time that each took last
@@ -48,7 +49,7 @@ class Took:
 
     @classmethod
     def of(cls, begun: "Clocks", ended: "Clocks") -> "Took":
-        """What was taken between two looks at the clocks."""
+        """What a stage took between two looks at the clocks."""
         cpu = ended.cpu - begun.cpu
         cores = max((ended.wall - begun.wall) * available_cores(), 1e-9)
         return cls(round(cpu, 2), round(cpu / cores, 3))
@@ -177,8 +178,8 @@ def versions() -> dict[str, str]:
 
 
 def upgraded(here: Mapping[str, str]) -> Iterator[str]:
-    """A line where packages that compute are others than in the last run here; in the first, than
-    those of requirements.txt, of which the results in git are.
+    """A line where the packages that compute differ from those of the last run here or, in the
+    first run, from those of requirements.txt, with which the results in git were made.
 
     DVC knows nothing of packages, and keeps what it has.
     """

@@ -48,7 +48,9 @@ def say(n: int, n_bytes: int, days: float) -> None:
 
 
 def look(root: Path) -> list[str]:
-    """Note today in the folder; all days that are noted there, but for those still to come."""
+    """Note today in the folder, and return all days that are noted there, but for those still to
+    come.
+    """
     file = root / LOOKED
     try:
         noted = [str(day) for day in json.loads(file.read_text(encoding="utf-8"))]

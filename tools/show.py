@@ -32,7 +32,7 @@ def main(folder: str = "") -> None:
 
 
 def is_opened(page: Path) -> bool:
-    """Open a page in the browser of this system; whether there is one that has a window."""
+    """Open a page in the browser of this system, and say whether there is one that has a window."""
     try:
         browser = webbrowser.get()
     except webbrowser.Error:

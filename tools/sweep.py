@@ -1,4 +1,4 @@
-"""A metric of experiments against a param, as a table and as a figure.
+"""Show a metric of experiments against a param, as a table and as a figure.
 
 `make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy` shows the
 accuracy by that rate.
@@ -118,7 +118,9 @@ def drawn(rows: list[Point], param: str, metric: str) -> Figure:
 
 
 def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
-    """PARAM as in params.yaml, METRIC as FOLDER:NAME, e.g. vision/digits:test_accuracy."""
+    """Show METRIC (as FOLDER:NAME, e.g. vision/digits:test_accuracy) against PARAM (as in
+    params.yaml).
+    """
     folder, separator, name = metric.partition(":")
     if not separator:
         raise InputError(

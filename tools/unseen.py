@@ -1,4 +1,4 @@
-"""Every claim on seeds that set no bar: `make unseen SEEDS=90000`.
+"""Judge every claim on seeds that set no bar: `make unseen SEEDS=90000`.
 
 The last commit is cloned, every seed is made larger by SEEDS (`seeds_from` in params.yaml), and all
 families run there, which takes as long as a cold run. The answers and verdicts that turned are

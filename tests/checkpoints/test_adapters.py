@@ -18,8 +18,8 @@ def all_parameters(model):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_peft_merges_an_adapter_to_the_base_plus_the_cut_and_all_else_as_tuned(kind, tmp_path):
-    """Odd ranks, and modules of rank 0, which are no targets; every warning is an error, but for
-    two of peft's own.
+    """There are odd ranks, and modules of rank 0, which are no targets; every warning is an error,
+    but for two of peft's own.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -46,7 +46,7 @@ def configured(folder, **changes):
 
 
 def test_tensors_of_shards_are_those_of_the_model_by_the_index(tmp_path):
-    """Also where a shard holds a tensor that the index gives to another."""
+    """This holds also where a shard holds a tensor that the index gives to another."""
     model = made("llama").bfloat16()
     folder = saved(model, tmp_path / "base", sharded=True)
     placed = json.loads((tmp_path / INDEX).read_text())["weight_map"]

@@ -15,7 +15,7 @@ from tests.checkpoints.transformers_made import made
 
 
 def masked():
-    """Two batches of three windows, of whose labels some count; of one window none does."""
+    """Two batches of three windows: some of their labels count, and none of one window does."""
     source = torch.Generator().manual_seed(0)
     batches = []
     for hidden in ([0, 5, 12], [0, 3, 9]):
@@ -68,7 +68,7 @@ def test_a_rule_is_best_where_it_is_below_uniform_by_more_than_the_noise(losses,
 
 
 class PastItsModule(torch.nn.Module):
-    """A model one of whose layers is read past its forward, and one is not used."""
+    """A model with a layer that is read past its forward, and one that is not used."""
 
     def __init__(self):
         super().__init__()

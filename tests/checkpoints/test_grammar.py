@@ -2,7 +2,7 @@ from lib.checkpoints.grammar import language, text
 
 
 def test_the_first_words_of_the_first_language_are_known():
-    """So a change of numpy's generators or of the grammar is noticed, which would change every
+    """This notices a change of numpy's generators or of the grammar, which would change every
     result.
     """
     assert text(0, 60, 0) == b"ziviza ruh gedoba. zaf zivize nok gezude puron. puk ziviza p"

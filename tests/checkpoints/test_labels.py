@@ -85,7 +85,7 @@ def test_few_labels_are_told_and_some_hundred_are_not():
 
 
 def test_a_share_of_means_has_the_noise_of_its_parts():
-    """Where every part loses the same share there is no noise; else that of a ratio, by hand."""
+    """Where every part loses the same share there is no noise; else it is a ratio's, by hand."""
     weights = np.full(3, 1 / 3)
     whole = np.array([1.0, 2.0, 3.0])
     assert share_and_noise(weights, whole / 4, whole) == (0.25, 0)
@@ -104,7 +104,7 @@ class TokenClassification(torch.nn.Module):
 
 
 class Other(TokenClassification):
-    """Its name says no classifier."""
+    """A model whose name does not say that it is a classifier."""
 
 
 def test_what_is_right_is_counted_from_the_logits_meanwhile():
@@ -151,7 +151,7 @@ def test_the_number_of_classes_is_said_where_the_base_lacks_the_head():
 
 
 class Held:
-    """Weights of three modules of like size, and of one of a tenth of it; what is set is kept."""
+    """The weights of three modules of like size, and of one a tenth as large; what is set stays."""
 
     def __init__(self, small: float):
         source = torch.Generator().manual_seed(0)

@@ -29,7 +29,7 @@ ONE = dict.fromkeys(("n_batches", "n_choosing_batches", "n_measured_batches"), 1
 
 
 def test_the_tuned_one_of_a_pair_may_lack_the_prefix(tmp_path):
-    """That the base may is seen of a backbone, below."""
+    """A test of a backbone, below, shows that the base may lack it, too."""
     places = pair("gpt2", tmp_path)
     file = places[1] / "model.safetensors"
     short = {name.removeprefix("transformer."): W for name, W in load_file(file).items()}

@@ -73,7 +73,7 @@ LIMITED = {"a": module([5, 4, 1], limit=2), "b": module([3, 3, 3], limit=0), "c"
 
 @pytest.mark.parametrize("rule", get_args(Rule))
 def test_at_a_full_budget_every_update_is_whole_and_none_beyond_its_limit(rule):
-    """Whatever it earned."""
+    """This holds whatever a module earned."""
     earned = {"a": -2.0, "b": 1.0, "c": 0.0}
     for budget in (40, 41, 99):
         assert plan(rule, LIMITED, budget, earned) == {"a": 2, "b": 0, "c": 2}

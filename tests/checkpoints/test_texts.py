@@ -119,7 +119,7 @@ def test_a_model_with_a_part_that_reads_text_has_its_vocabulary_and_positions(te
 
 @pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "Gemma3ForConditionalGeneration"])
 def test_json_lines_are_for_every_model_of_the_next_token(tmp_path, kind):
-    """Not all are called so."""
+    """Not all of them have a name that says so."""
     file = tmp_path / "a.jsonl"
     file.write_text('{"prompt": "abc", "completion": "defgh"}\n')
     [batch] = read_batches(tmp_path, BYTES | {"architectures": [kind]}, file, 8, 1, 1)

@@ -134,8 +134,8 @@ def test_a_folder_of_adapters_is_one_of_snapshots(folder):
 
 
 def test_an_adapter_that_carries_a_tied_head_whole_is_read(tmp_path):
-    """As the adapters of this project do: a head that the base does not store equals its
-    embedding.
+    """It is carried as by the adapters of this project: a head that the base does not store equals
+    its embedding.
     """
     base, folder, _ = trained("gpt2", tmp_path, r=2, fan_in_fan_out=True)
     file = folder / "adapter_model.safetensors"

@@ -90,7 +90,7 @@ def test_all_singular_values_are_numpys(small_limit, shape, method):
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("how", ["all values", "leading values"])
 def test_a_cut_is_the_best_one_within_what_is_promised(small_limit, name, shape, how):
-    """As the update is in float32, by the whole decomposition of numpy."""
+    """It is compared with numpy's whole decomposition of the update as it is in float32."""
     A = with_values(shape, SPECTRA[name](torch.arange(1, 301).double())).float()
     true = np.linalg.svd(A.double().numpy(), compute_uv=False)
     if how == "all values":
@@ -163,7 +163,9 @@ def test_a_merged_adapter_of_rank_8_has_rank_8(seed, method):
 
 @pytest.mark.parametrize("method", ["gram", "randomised"])
 def test_the_edge_is_not_below_what_the_arithmetic_makes(method):
-    """An update as large as the weights themselves, in float32: its rank is that of the factors."""
+    """The update is as large as the weights themselves, in float32, and its rank is that of the
+    factors.
+    """
     W_0, W = merged(0, size=1.0)
     row, _ = matrix_row(Spectra(method, 256, (0,)), "module", W_0, W)
     assert row["rank_above_edge"] == 8
@@ -229,7 +231,9 @@ def test_the_spacing_of_stored_weights(dtype, w, spacing):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [1.0, 1e-5, 1e-7])
 def test_the_edge_by_bits_is_that_of_every_weights_exponent(dtype, size, monkeypatch):
-    """Weights of many sizes, subnormal ones and zeros among them; in chunks of some rows."""
+    """The weights have many sizes, with subnormal ones and zeros among them, and come in chunks of
+    rows.
+    """
     monkeypatch.setattr(update_spectra, "CHUNK", 640)
     W = torch.randn(70, 50, generator=gen(), dtype=torch.float64)
     W = (size * W * torch.exp(2 * torch.randn(70, 50, generator=gen(1)))).to(dtype)

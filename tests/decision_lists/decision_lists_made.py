@@ -186,7 +186,7 @@ class Brute:
 
 
 def certified(task, W, V):
-    """Whether every sequence of distinct tokens is right, and every sequence."""
+    """Whether every sequence of distinct tokens is right, and whether every sequence at all is."""
     found = {}
     for name, repeats in (("sets", False), ("all", True)):
         margins = Brute(every_sequence(task, repeats)).logit_margins(W, V)

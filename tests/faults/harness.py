@@ -61,7 +61,9 @@ class Reproduction:
         return self.log.read_text(encoding="utf-8")
 
     def processes(self) -> list[psutil.Process]:
-        """All of the session that are alive: an orphan has another parent, but the same session."""
+        """All processes of the session that are alive: an orphan has another parent, but the same
+        session.
+        """
         return [
             process
             for process in psutil.process_iter()

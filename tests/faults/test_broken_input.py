@@ -26,7 +26,7 @@ STEPS = "steps.parquet"
 
 
 def flipped_bits(folder: Path, _: Path) -> list[Path]:
-    """In every run."""
+    """Flip a bit in every run."""
     found = list(folder.rglob(STEPS))
     for file in found:
         content = bytearray(file.read_bytes())
@@ -36,7 +36,9 @@ def flipped_bits(folder: Path, _: Path) -> list[Path]:
 
 
 def other_tables(folder: Path, _: Path) -> list[Path]:
-    """In the place of every table but those of runs, and of published ones, which nothing reads."""
+    """Put another table in place of every one but those of runs and published ones, which nothing
+    reads.
+    """
     tables = [file for file in folder.rglob("*.parquet") if file.name != STEPS]
     found = [file for file in tables if not file.is_relative_to(folder / "published")]
     for file in found:
@@ -45,7 +47,7 @@ def other_tables(folder: Path, _: Path) -> list[Path]:
 
 
 def data_of_another_family(folder: Path, project: Path) -> list[Path]:
-    """In the place of every data set, which is whole."""
+    """Put a whole data set of another family in the place of every data set."""
     families = ("gradual_rank", "low_rank_sparse", "vision")
     files = [file for name in families for file in folder.glob(f"data/{name}/**/*.safetensors")]
     found = [file for file in files if "snapshot" not in file.name]
@@ -56,7 +58,7 @@ def data_of_another_family(folder: Path, project: Path) -> list[Path]:
 
 
 def runs_of_another_family(folder: Path, project: Path) -> list[Path]:
-    """Where any family's do not serve, as they do for spectra."""
+    """Put in another family's runs, but not for the stage of spectra, which takes any family's."""
     if (folder / "stages" / "spectra.py").exists():
         return []
     found = sorted({file.parents[1] for file in folder.rglob(STEPS)})
@@ -76,7 +78,7 @@ def measures_of_another_family(folder: Path, project: Path) -> list[Path]:
 
 
 def one_digit_of_measures(folder: Path, _: Path) -> list[Path]:
-    """In every file of measures; as many bytes as before."""
+    """Change one digit in every file of measures, which keeps its number of bytes."""
     found = [file for file in folder.rglob("measures.*") if "metrics" in file.parts]
     for file in found:
         text = file.read_text()

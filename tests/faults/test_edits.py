@@ -160,7 +160,7 @@ EDITS = [
 
 
 def test_what_was_edited_is_computed_again_and_nothing_else(project):
-    """Also what a cell imports late; of a table of cases those whose line has changed."""
+    """What a cell imports late counts, too; of a table of cases only changed lines run again."""
     assert numbers(project) == [3.0, 1.5]
     for name, text, wanted, calls in EDITS:
         before = n_calls(project)

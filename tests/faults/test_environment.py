@@ -76,7 +76,7 @@ def fill(folder: Path) -> Path:
 
 
 def environ(folder: Path) -> dict[str, str]:
-    """Neither an index nor anything of the environment in which the tests run."""
+    """An environment without an index, and with nothing of the one in which the tests run."""
     return {
         "PATH": os.pathsep.join([str(Path(PYTHON).parent), os.defpath]),
         "HOME": str(folder),

@@ -36,7 +36,7 @@ STAGE = f"exec {sys.executable} -m stages.vision.train any data runs"
 
 @pytest.fixture
 def importing(tmp_path) -> Path:
-    """Is there once the stage imports torch."""
+    """A file that is there once the stage imports torch."""
     (tmp_path / "torch.py").write_text(SLOW)
     return tmp_path / "importing"
 
@@ -60,7 +60,7 @@ def start(
 
 @contextmanager
 def started(importing: Path, *arguments, **variables) -> Iterator[tuple[subprocess.Popen, int]]:
-    """As `start`; nothing is left of it."""
+    """The same as `start`; afterwards nothing is left of it."""
     parent, stage = start(importing, *arguments, **variables)
     try:
         yield parent, stage

@@ -1,5 +1,5 @@
-"""Ranks that train together: of which one, or what launched them, is killed, all end, and any
-number of them goes on to the same bytes.
+"""Ranks that train together: where one of them, or what launched them, is killed, all end, and any
+number of ranks goes on to the same bytes.
 """
 
 import json
@@ -53,7 +53,7 @@ def train(folder: Path, n_ranks: int) -> dict[str, bytes]:
 
 
 def processes(folder: Path) -> list[psutil.Process]:
-    """All that are alive and work there, by their number."""
+    """All processes that are alive and work there, by their number."""
     found = psutil.process_iter(["pid", "cwd"])
     return [one for one in found if one.info["cwd"] == str(folder) and alive(one.pid)]
 

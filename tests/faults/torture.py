@@ -122,8 +122,8 @@ def torment(
 
 
 def forget(project: Path, stage: Stage, scratch: bool) -> None:
-    """As if the stage had not run: no out of it, nothing that DVC remembers and, where told, no
-    scratch.
+    """Make it as if the stage had not run: no out of it stays, nothing that DVC remembers and,
+    where told, no scratch.
     """
     lock = recorded(project)
     lock["stages"].pop(stage.name, None)
@@ -134,7 +134,9 @@ def forget(project: Path, stage: Stage, scratch: bool) -> None:
 
 
 def strike(undisturbed: Path, project: Path, kind: str, stage: Stage, draw: random.Random) -> bool:
-    """One fault, and the run after it; whether it struck. Raises `AssertionError` for a loss."""
+    """Strike with one fault, and run again after it; whether it struck. Raises `AssertionError` for
+    a loss.
+    """
     struck = True
     foreign: dict[Path, int] = {}
     at = project
@@ -207,7 +209,7 @@ def restore(undisturbed: Path, project: Path, stage: Stage, draw: random.Random)
 
 
 def stop(project: Path, stage: Stage, draw: random.Random) -> bool:
-    """Stop all processes of a run for some seconds, as a laptop does that sleeps; whether there
+    """Stop all processes of a run for some seconds, as a laptop that sleeps does; whether there
     were some. The run must end well.
     """
     with Reproduction(project, stage) as first:
@@ -268,7 +270,7 @@ def at_its_start(first: Reproduction, draw: random.Random) -> bool:
 
 
 def at_a_cell(first: Reproduction, draw: random.Random) -> bool:
-    """When one to three files in scratch are whole that were not there before."""
+    """The moment at which one to three files in scratch are whole that were not there before."""
     pattern = "*/*/*.safetensors"
     before = len(list((first.project / SCRATCH).glob(pattern)))
     more = scratch_holds(pattern, before + draw.randint(1, 3))
@@ -281,7 +283,7 @@ def after_seconds(first: Reproduction, draw: random.Random) -> bool:
 
 
 def as_it_works(first: Reproduction, draw: random.Random) -> bool:
-    """When it has workers; on few cores, or with one cell, it never has."""
+    """The moment at which the stage has workers; on few cores, or with one cell, it never has."""
     return first.reached(lambda: first.find("worker"))
 
 

@@ -119,7 +119,7 @@ def head_of(toy, i):
 
 
 class Bowl:
-    """(p - p*)ᵀ H (p - p*) / 2."""
+    """The loss (p - p*)ᵀ H (p - p*) / 2."""
 
     def __init__(self, H, minimum):
         self.H, self.minimum, self.size = np.array(H), np.array(minimum), len(minimum)

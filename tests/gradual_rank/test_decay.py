@@ -39,7 +39,9 @@ def test_the_last_plateau_is_the_minimum_with_the_1_norm():
 
 @pytest.mark.parametrize("support", [[1], [0, 3, 5], [2, 6, 9], [0, 1, 4, 8, 9, 11], []])
 def test_halves_that_are_zero_need_not_be_computed(support):
-    """One half of a product, and both, of keys and of values, beside the whole loss."""
+    """The support has one half of a product, or both, of keys and of values; it is compared with
+    the whole loss.
+    """
     g = torch.Generator().manual_seed(0)
     X, Y = torch.randn(2, 5, 4, 3, generator=g, dtype=torch.float64)
     loss = Decayed(DiagonalHead(X, Y), 0.3)

@@ -64,7 +64,7 @@ def test_the_hessian_is_minus_the_slope_of_the_gradient(name):
 
 @pytest.mark.parametrize("logit", [1, 299, 301, 5000])
 def test_the_gradient_of_a_head_is_the_same_however_large_its_logits_are(logit):
-    """From 300 on, the largest of a row is taken off all before they are exponentiated."""
+    """From 300 on, the largest logit of a row is subtracted before they are exponentiated."""
     loss, p = head(), draws(3)(6)
     p[:3] *= logit / ((loss.X * p[:3]) @ loss.X.mT).abs().max()
     torch.testing.assert_close(
@@ -82,7 +82,7 @@ def test_the_gradient_of_a_transformer_is_that_of_automatic_differentiation():
 @pytest.mark.parametrize("support", [[4, 0, 3], [0, 1, 2, 3, 4, 5], [5, 1, 2, 3, 4, 0], [1], [5]])
 @pytest.mark.parametrize("name", ["head", "head on frozen products", "transformer"])
 def test_the_hessian_is_that_of_automatic_differentiation(name, support):
-    """Whichever columns are wanted, and in whichever order."""
+    """This holds whichever columns are wanted, and in whichever order."""
     loss = LOSSES[name]()
     p = draws(3)(loss.size)
     wanted = torch.tensor([*support, *range(6, loss.size)] if len(support) == 6 else support)

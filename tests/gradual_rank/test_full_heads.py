@@ -7,7 +7,7 @@ from lib.gradual_rank.full_heads import SharedTokensHead
 
 
 def test_what_is_not_finite_goes_on_as_such():
-    """The first of five trainings on each of two seeds' tokens."""
+    """It is the first of five trainings on each of two seeds' tokens."""
     g = torch.Generator().manual_seed(0)
     X, Y, W = (
         torch.randn(*size, generator=g, dtype=torch.float64)

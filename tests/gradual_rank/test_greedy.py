@@ -77,8 +77,8 @@ def test_what_is_curved_downwards_bounds_no_learning_rate():
 
 
 def test_stages_of_tiny_slopes_come_to_rest_as_those_of_large_ones_do():
-    """Beside a coordinate of slope 1, the example at a ten thousandth of its size: the same stages,
-    times larger.
+    """Beside a coordinate of slope 1 stands the example at a ten thousandth of its size: it has the
+    same stages, at larger times.
     """
     small = 1e-4
     whole, minimum = torch.eye(4, dtype=torch.float64), torch.cat([torch.ones(1), small * MINIMUM])

@@ -7,9 +7,10 @@ from lib.gradual_rank.growth import around, learned_in_order, separate, slopes
 
 
 def test_products_are_ordered_in_both_halves_and_counted_at_the_first_look_at_a_low_loss():
-    """Sizes 1, 2, 4, 3 that are there from 5, 3, 2 and 1: of the values the larger is later, of all
-    that is the one pair of six that is so. The loss is low from 2 on, when two are there; a look at
-    every third time sees that at 3, when three are.
+    """The sizes 1, 2, 4 and 3 are there from the times 5, 3, 2 and 1 on. The larger of the two
+    values is later; among all six pairs this is the only one in which the larger is. The loss is
+    low from time 2 on, when two are there; a look at every third time sees that at 3, when three
+    are.
     """
     times, last = np.arange(6.0), np.array([-1.0, 2.0, -4.0, 3.0])
     one = np.where(times[:, None] >= [5, 3, 2, 1], last, 0.6 * last)

@@ -1,4 +1,4 @@
-"""Tables made by hand, with the columns that a test says nothing of."""
+"""Tables made by hand, with the columns about which a test says nothing."""
 
 import numpy as np
 import pandas as pd

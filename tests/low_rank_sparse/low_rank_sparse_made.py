@@ -1,7 +1,8 @@
 """What the tests of low_rank_sparse share: made samples and tables, its random draws repeated, and
 its model and training in plain autograd.
 
-Written in float64, sample by sample where it costs nothing, from the equations of Li et al. (2024).
+All is written in float64, sample by sample where it costs nothing, from the equations of Li et al.
+(2024).
 """
 
 import itertools

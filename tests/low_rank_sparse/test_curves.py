@@ -1,4 +1,4 @@
-"""The numbers that curves are summed up by."""
+"""The numbers that summarise curves."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Shares of an update of nothing."""
+"""The shares of energy of an update that is zero."""
 
 import math
 

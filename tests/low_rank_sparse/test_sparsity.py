@@ -1,4 +1,4 @@
-"""What cannot be parted into two groups."""
+"""Norms that cannot be divided into two groups."""
 
 import pytest
 import torch

@@ -54,7 +54,7 @@ def flat(tensors):
 
 @pytest.mark.parametrize("digits", [4, 1000], ids=["often equal", "distinct"])
 def test_weights_are_removed_or_what_was_added_to_them_is_taken_back(matrices, digits, monkeypatch):
-    """Ranked together, whatever the tensor; of equal ones the first go."""
+    """All are ranked together, whatever their tensor; of equal ones the first go."""
     monkeypatch.setattr(pruning, "PART", 7)
     base = {name: (digits * W).round() / digits for name, W in matrices.items()}
     draw = generator(5)

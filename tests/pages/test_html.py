@@ -116,8 +116,8 @@ def test_what_is_no_drawing_is_no_sharp_one_either(bad):
 
 
 def test_a_view_is_what_css_needs_to_show_a_part_alone():
-    """Of 120 by 60 points, a part of 40 by 30 from (20, 10): the picture is three and two times as
-    large, and a quarter and a third of what is left over stand before the part.
+    """The part has 40 by 30 points from (20, 10), of 120 by 60: the picture is three and two times
+    as large, and a quarter and a third of what is left over stand before the part.
     """
     view = '<view id="number" viewBox="20 10 40 30"/>'
     made = sharp(drawing(more=view), "a.svg")

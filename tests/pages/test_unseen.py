@@ -1,4 +1,4 @@
-"""A verdict on unseen seeds stands beside that of here with the bar, the case and the worst value."""
+"""A verdict on unseen seeds stands beside the one here, with the bar, the case and the worst value."""
 
 import pytest
 

@@ -54,12 +54,12 @@ def declared_files(stage: Stage, project: Path, folder: Path) -> None:
 def run_loaded(
     stage: Stage, folder: Path, scratch: Path, prepare: Callable[[], object] = int
 ) -> tuple[int, str]:
-    """Run a stage in a fork of a process that has its libraries loaded and has computed nothing: how
-    it ended, and what it said. In the fork, `prepare` runs first.
+    """Run a stage in a fork of a process that has its libraries loaded and has computed nothing:
+    how it ended, and what it said. In the fork, `prepare` runs first.
 
-    Not in a fork of this process: threads that have computed here do not survive it, and what waits
-    for them waits for ever. A file that Python opens must lie in the folder or in scratch, or be
-    code, or none of the repository's.
+    It is not a fork of this process: threads that have computed here do not survive it, and what
+    waits for them waits for ever. A file that Python opens must lie in the folder or in scratch, or
+    be code, or none of the repository's.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LIBRARIES)

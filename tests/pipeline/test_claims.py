@@ -48,7 +48,7 @@ def test_no_reason_has_a_number_that_was_typed():
 
 
 def test_every_measure_of_a_table_is_read():
-    """By a claim, a sentence or a headline; of a measure that is read all cases are written."""
+    """A claim, a sentence or a headline reads it; all cases of a measure that is read are written."""
     texts = [file.read_text(encoding="utf-8") for file in claim_files()]
     read = {name for text in texts for name in re.findall(r"\w+", text)}
     for file in (ROOT / "metrics").rglob("measures.csv"):

@@ -57,7 +57,7 @@ SHOWN = sorted(
 
 
 def test_what_a_paper_says_is_drawn():
-    """Where one column shows it; a claim of several cases may need more than one."""
+    """This is asked where one column shows it; a claim of several cases may need more than one."""
     kinds = [
         (", from " in (claim.figure or of.items[item].figure))
         for of in FAMILIES.values()
@@ -181,8 +181,8 @@ def test_every_figure_in_git_is_what_the_code_draws_of_the_tables_in_git(
 
 @every_folder
 def test_every_text_is_at_least_seven_points_where_the_figure_is_read(family, folder, monkeypatch):
-    """In the report's column, into which no figure needs to be shrunk; the ticks' texts and the
-    legends' included.
+    """That is in the report's column, into which no figure needs to be shrunk; texts of ticks and
+    legends count, too.
     """
     monkeypatch.chdir(ROOT)
     small = {}

@@ -31,7 +31,7 @@ def test_a_stage_alone_makes_what_it_declares_and_the_same_bytes_as_in_the_pipel
 
 
 def test_a_stage_needs_no_code_but_what_it_declares(tiny_pipeline, tmp_path):
-    """In a process of its own; that all stages declare what they import is seen in the sources."""
+    """It runs in a process of its own; the sources show that all stages declare what they import."""
     stage = tiny_pipeline.stage("gradual_rank_greedy")
     declared_files(stage, tiny_pipeline.folder, tmp_path / "alone")
     run("sh", "-c", stage.cmd, at=tmp_path / "alone", DVC_ROOT=str(tmp_path / "scratch"))

@@ -76,7 +76,7 @@ def test_dvc_writes_the_file_as_it_stands(file):
 
 
 def test_an_override_changes_one_line_in_any_section(file):
-    """The first plain key of every section."""
+    """The override is of the first plain key of every section."""
     before = file.read_text()
     apply_overrides(file, [f"{name}={other(VALUES[name])}" for name in FIRST])
     for lines in changed(before, file.read_text()):
@@ -87,7 +87,7 @@ def test_an_override_changes_one_line_in_any_section(file):
 
 
 def test_an_override_of_a_list_changes_its_items_alone(file):
-    """To its first, then to none: a comment behind the key would make this file unreadable."""
+    """The list becomes its first item, then empty: a comment behind the key would break the file."""
     before = file.read_text()
     apply_overrides(file, [f"{name}=[{first}]" for name, [first, *_] in LISTS.items()])
     went, came = changed(before, file.read_text())

@@ -114,7 +114,7 @@ def test_every_id_is_there_once_and_nothing_refers_to_one_that_is_missing(text):
 
 
 def test_the_report_needs_only_what_is_installed_for_it(page, text, tmp_path):
-    """In a Python in which no other package can be imported."""
+    """It is made in a Python in which no other package can be imported."""
     pinned = PIN.findall((ROOT / "requirements.report.txt").read_text(encoding="utf-8"))
     packages = {plain(name) for name, _ in pinned}
     owners = metadata.packages_distributions()
@@ -250,7 +250,7 @@ def test_one_of_the_frames_is_shown_and_a_button_shows_another(page):
 @pytest.mark.slow
 @needs_browser
 def test_the_panel_of_the_number_stands_alone_until_a_click_shows_the_whole(page):
-    """The panel's shape, and then the figure's, to a pixel or two."""
+    """The picture has the panel's shape, and then the figure's, to a pixel or two."""
 
     def shape():
         box = picture.bounding_box()

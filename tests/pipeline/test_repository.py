@@ -58,7 +58,7 @@ def test_nothing_is_frozen_or_survives_from_one_run_to_the_next():
 
 
 def test_a_stage_that_trains_has_only_cached_outs():
-    """Or the run cache could not serve training to another machine."""
+    """Otherwise the run cache could not serve training to another machine."""
     costly = [stage for stage in stages() if stage.verb in TRAINS]
     assert costly
     assert [(stage.name, out.path) for stage in costly for out in stage.outs if out.in_git] == []

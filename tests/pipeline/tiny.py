@@ -1,7 +1,7 @@
 """The whole pipeline made small, by the values in `tiny.yaml`, and a run on them.
 
-Derived from the committed params.yaml, so that a new key needs a line there only where it makes
-work; a new family adds a section.
+The params are derived from the committed params.yaml, so that a new key needs a line there only
+where it makes work; a new family adds a section.
 """
 
 import copy

@@ -157,7 +157,7 @@ def test_a_second_time_nothing_is_written(project, monkeypatch, capsys):
 
 
 def test_the_deps_in_git_are_what_the_stages_import():
-    """Each that is dropped comes back."""
+    """Each dep that is dropped comes back."""
     text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
     dropped, n = re.subn(r"lib/\S+\.py,\s+", "", text)
     assert n > 100

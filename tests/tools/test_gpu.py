@@ -65,7 +65,7 @@ def work(tmp_path):
 
 @pytest.mark.parametrize(("images_per_second", "epochs"), [(50_000, 500), (40_000, 300), (90, 1)])
 def test_the_most_epochs_are_chosen_that_the_time_allows(images_per_second, epochs):
-    """Two trainings of 50,000 images in 1000 seconds."""
+    """There are two trainings of 50,000 images, and 1000 seconds."""
     assert gpu.affordable(1000, 2, 50_000, images_per_second) == epochs
 
 

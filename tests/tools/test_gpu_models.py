@@ -16,7 +16,7 @@ def work(tmp_path):
 
 
 def test_speed_of_vit_b_16_is_measured_on_made_images_once(tmp_path, work, monkeypatch):
-    """Rehearsed with a small model: a part of a batch of two is trained on."""
+    """This is rehearsed with a small model, which is trained on a part of a batch of two."""
     model = TRAIN["model"] | {"patch_size": 56, "attention_biases": True}
     train = TRAIN | {"model": model, "batch_size": 4, "parts": 2}
     monkeypatch.setattr(gpu, "LONGEST_MEASUREMENT", 0.1)

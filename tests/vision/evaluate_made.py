@@ -69,7 +69,7 @@ def variant(scale, control):
 
 
 def summarised(row):
-    """A row of the spectra with the numbers that sum up its singular values in their place."""
+    """A row of the spectra with the numbers that summarise its singular values in their place."""
     row = dict(row)
     sigma = row.pop("singular_values").tolist()
     squares, shares = [s * s for s in sigma], [s / sum(sigma) for s in sigma]

@@ -27,7 +27,7 @@ def rank(row):
 
 
 def sigma(row):
-    """8, 4 and 2, more by tenths of the step, ones of the scale, and 10 for W_VO."""
+    """Singular values 8, 4 and 2, plus tenths of the step, ones of the scale, and 10 for W_VO."""
     more = row["step"] / 10 + SCALES.index(row["init_scale"]) + 10 * (row["matrix"] == "W_VO")
     more += 0.02 * (row["layer"] == 2) + 0.01 * (row["head"] == 3) + 50 * (row["of"] == "gaussian")
     return np.array([8, 4, 2], dtype="float32") + np.float32(more)

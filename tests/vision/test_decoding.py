@@ -206,7 +206,7 @@ def test_an_image_of_eight_bits_a_colour_stays_as_it_is(file_format):
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("how", [{}, {"compression": "tiff_lzw"}])
 def test_a_tiff_is_turned_once_as_the_same_png_is(orientation, how):
-    """Pillow turns a TIFF while it reads it, a PNG it leaves as it is stored."""
+    """Pillow turns a TIFF while it reads it, and leaves a PNG as it is stored."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     image = drawn(60, 24)

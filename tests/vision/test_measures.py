@@ -1,7 +1,7 @@
 """What measures read off the types and the controls of tables.
 
-The numbers are tested where they are made: stages/test_evaluate.py, and of several optimisers
-test_digits_optimizers.py.
+The numbers are tested where they are made: in stages/test_evaluate.py, and for several optimisers
+in test_digits_optimizers.py.
 """
 
 import numpy as np

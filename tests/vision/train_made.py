@@ -289,7 +289,7 @@ def files_of(runs):
 
 
 class Unread(Checkpoints):
-    """In place of checkpoints: what is saved is counted, and no number is read."""
+    """A stand-in for checkpoints, which counts what is saved and reads no number."""
 
     def __init__(self):
         self.saved, self.written = [], 0

@@ -122,7 +122,9 @@ def toy(tmp_path, monkeypatch):
 def test_an_edit_of_the_code_of_a_cell_makes_another_and_an_edit_elsewhere_does_not(
     edited, toy, tmp_path
 ):
-    """Also of what is imported late, or by the machinery that is itself no part of the code."""
+    """This is so for what is imported late, too, or by the machinery that is itself no part of the
+    code.
+    """
     before = toy()
     assert set(before["code"]) == OF_TOY
     (tmp_path / edited).write_text(SOURCES[edited] + "# more\n")

@@ -178,7 +178,7 @@ def test_a_fault_is_not_hidden(called):
 def test_an_experiment_beside_a_shallow_clone_is_refused(
     tmp_path, monkeypatch, inside, experiment, shallow, refused
 ):
-    """In the clone itself, or with all its history, DVC saves experiments."""
+    """DVC saves experiments in the clone itself, or in one that has all its history."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "exps" / "tmp").mkdir(parents=True)
     if shallow:
@@ -208,7 +208,7 @@ def test_to_start_a_program_loads_nothing_but_the_standard_library():
 
 
 def test_a_stage_looks_for_garbage_while_it_works_alone(tmp_path):
-    """Not while it imports; and what was imported is not looked through."""
+    """It does not while it imports, and it does not look through what was imported."""
     stages = tmp_path / "stages"
     stages.mkdir()
     shutil.copy(ROOT / "stages" / "__init__.py", stages)

@@ -1,5 +1,5 @@
-"""On a Ray cluster of two nodes, each of processes of its own: the bytes of this machine, whatever
-goes wrong there.
+"""A Ray cluster of two nodes, each of processes of its own, gives the bytes of this machine,
+whatever goes wrong there.
 
 Every job here is a function of the standard library, or of a stage: a worker has no other code.
 """

@@ -1,5 +1,5 @@
-"""Live curves are files of DVCLive where it is installed and DVC runs the stage; else nothing is
-written.
+"""Live curves are files of DVCLive where it is installed and DVC runs the stage; otherwise nothing
+is written.
 """
 
 import sys

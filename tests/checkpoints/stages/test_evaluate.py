@@ -78,7 +78,7 @@ def test_early_ranks_are_compared_with_the_last_ones_over_the_modules(evaluated,
 
 
 def test_taking_back_entries_at_random_is_compared_with_the_smallest_first(evaluated, measures):
-    """At the middle rate, in losses above the tuned model's."""
+    """The comparison is at the middle rate, in losses above the tuned model's."""
     table = evaluated[0]["pruning"]
     at = table[table["rate"] == 0.5].pivot(index=["model", "run"], columns="what", values="loss")
     cost = at.sub(evaluated[0]["losses"].set_index(["model", "run"])["loss_tuned"], axis=0)

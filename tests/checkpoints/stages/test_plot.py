@@ -1,4 +1,4 @@
-"""The figures of checkpoints that people's own tables draw, and none in git."""
+"""The figures of checkpoints that are drawn from people's own tables, and from none in git."""
 
 import numpy as np
 import pytest

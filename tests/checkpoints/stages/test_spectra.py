@@ -165,7 +165,9 @@ def test_values_by_factors_are_those_of_the_products_themselves(d_head):
 def test_what_is_kept_is_the_decomposition_of_the_last_update_of_each_run(
     stage, pair, monkeypatch, limit, kept
 ):
-    """Whole up to a limit of the shorter side, beyond it the leading 8, or fewer."""
+    """It is kept whole up to a limit of the shorter side, and beyond it the leading 8 triplets, or
+    fewer.
+    """
     monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", min(limit, 256))
     monkeypatch.setattr(update_spectra, "LARGEST_FULL", limit)
     base, tuned = pair

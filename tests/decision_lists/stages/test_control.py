@@ -35,8 +35,8 @@ def adam(loss, weights, rate, n_steps):
 
 
 def outputs_over_queries(tokens, W, V):
-    """Log-probabilities of every position's labels where attention is normalised over the queries:
-    wrong.
+    """The log-probabilities of every position's labels where attention is, wrongly, normalised over
+    the queries.
     """
     X = torch.eye(len(W), dtype=torch.float64)[:, tokens]
     return torch.log_softmax(V @ X @ torch.softmax(X.T @ W @ X, 1), 0)

@@ -176,8 +176,8 @@ def square_change(before, after, k):
 
 
 def test_what_is_conserved_is_that_of_uneven_factors(tables):
-    """From factors of uneven size, up to the first step at which a tenth of the loss is left, or
-    the last.
+    """The course goes from factors of uneven size to the first step at which a tenth of the loss is
+    left, or the last.
     """
     assert len(tables["conserved"]) == 4 * 2
     for row in tables["conserved"].to_dict("records"):
@@ -255,7 +255,7 @@ def test_few_and_noisy_samples_have_the_test_losses_of_their_paths(tables):
 
 
 def test_more_than_a_million_steps_are_refused_before_any_training(stage, tmp_path):
-    """Here those of the noisy ones alone, which are twice as many."""
+    """Here only the noisy trainings have too many, as they take twice as many steps."""
     (tmp_path / "optimizers.tsv").write_text(
         TABLE.splitlines()[1] + "\nown\tsigns\t0.01\t900000\t0\t0\n"
     )

@@ -241,7 +241,7 @@ def test_the_orders_of_gradient_flow_are_those_of_scipy(tables):
 
 
 def test_first_rises_are_those_of_plain_loops(tables):
-    """Every optimiser from every scale, and those that do not wait from 1e-32 too."""
+    """Every optimiser runs from every scale, and those that do not wait run from 1e-32, too."""
     rises = tables["rises"]
     cells = ["optimizer", "log10_init_scale", "seed"]
     assert len(rises.drop_duplicates(cells)) == len(rises) == 2 * (2 + 3 + 3)

@@ -164,7 +164,9 @@ def without(W, gone, axis=0):
 
 
 def pruned(weights, seed):
-    """Every what, order and rate: the matrix then, and the share of the neurons that count."""
+    """What is removed, in which order, at which rate; the matrix then, and the share of neurons
+    that count.
+    """
     W = weights["W_O"]
     norms = W.norm(dim=1)
     n_small = otsu(norms)

@@ -207,7 +207,7 @@ def prunings(data, made, n_images):
 def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(
     cuts, data, runs, given, n_images, device
 ):
-    """In single precision; without `n_images` all are scored."""
+    """The scores are in single precision; without `n_images` all images are scored."""
     truncate, prune = cuts(device, n_images=given)
     wanted = pd.DataFrame(truncations(data, runs, n_images))
     pd.testing.assert_frame_equal(truncate, wanted, rtol=1e-5)

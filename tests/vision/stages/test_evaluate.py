@@ -113,7 +113,9 @@ def whole_weights(name, step):
 
 
 def check_measures(folder, training, spectra, reference):
-    """By scale, the reference last; the Gaussian products have a test of their own."""
+    """Measures are checked by scale, the reference last; the Gaussian products have a test of their
+    own.
+    """
     ranks = [summarised(row) for row in spectra.to_dict("records")]
     wanted = by_loops(training.to_dict("records"), ranks)
     wanted |= {name: {0.5: by_seed} for name, by_seed in CUT_MEASURES.items()}
@@ -218,8 +220,8 @@ def test_curves_are_means_over_the_seeds_of_the_plain_runs(evaluate, cells, tmp_
 def test_init_scales_that_are_added_to_published_tables_give_the_tables_of_all(
     evaluate, stage, tmp_path
 ):
-    """But for the order of rows, and for the Gaussian products, of which each call draws its
-    own.
+    """This is so but for the order of rows, and for the Gaussian products, which each call draws
+    anew.
     """
     evaluate()
     beside = None

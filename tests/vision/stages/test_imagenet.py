@@ -113,7 +113,7 @@ def test_the_model_is_vit_b_16():
 
 
 def test_its_whole_loop_reads_no_number_from_its_device(pipeline, tmp_path, monkeypatch):
-    """On a device that holds no numbers, at the real sizes, fed by real files."""
+    """It runs on a device that holds no numbers, at the real sizes, fed by real files."""
     from stages.vision import train as stage
 
     monkeypatch.setattr(stage, "use_device", lambda *_: torch.device("meta"))

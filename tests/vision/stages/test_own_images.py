@@ -170,7 +170,9 @@ def test_channels_of_what_is_streamed_are_those_of_the_pixels(generate, pictures
 def test_arrow_files_that_are_finished_are_not_written_again(
     generate, pictures, tmp_path, monkeypatch
 ):
-    """Cut off at the fifth file of one image; afterwards only what was missing is read."""
+    """The stage is cut off at the fifth file of one image; afterwards it reads only what was
+    missing.
+    """
     monkeypatch.setattr(generate_stage, "SHARD", 1)
     original = generate_stage.write_shard
     written = []

@@ -63,7 +63,7 @@ def test_a_gpu_gives_the_same_bits_again_where_that_is_asked_also_after_a_break(
 
 
 class Curves:
-    """In place of DVCLive: what each training drew, by its folder."""
+    """A stand-in for DVCLive, which keeps what each training drew, by its folder."""
 
     drawn: dict[str, list] = {}  # noqa: RUF012
 
