@@ -148,9 +148,9 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
         read_table(folder / "tables" / f"{name}.parquet") for name in ("plans", "fits", "spectra")
     )
     return {
-        "kept": partial(kept_by_rank, plans),
-        "trained": partial(trained_by_rank, fits),
-        "heads": partial(heads_by_step, spectra),
+        "real-kept": partial(kept_by_rank, plans),
+        "real-trained": partial(trained_by_rank, fits),
+        "real-heads": partial(heads_by_step, spectra),
     }
 
 
@@ -428,6 +428,7 @@ def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
         own = {str(rank): part.set_index("seed") for rank, part in fits.groupby("rank")}
         accuracy = {rank: part["accuracy"] for rank, part in own.items()}
         found += rows_of({"accuracy": accuracy if kind == "lora" else accuracy["0"]}, str(kind))
+    found += rows_of({"trained_less_cut": trained_less_cut(tables["fits"], tables["plans"])})
     heads = tables["spectra"][tables["spectra"]["head"] > 0]
     for kind, rows in heads.groupby("kind"):
         found += rows_of(growth(rows), str(kind))
@@ -446,6 +447,16 @@ def kept(plans: pd.DataFrame) -> dict[str, Values]:
     uniform, attributed = found["kept_uniform"], found["kept_attributed"]
     found["attributed_less_uniform"] = {rank: attributed[rank] - uniform[rank] for rank in uniform}
     return found
+
+
+def trained_less_cut(fits: pd.DataFrame, plans: pd.DataFrame) -> dict[str, pd.Series]:
+    """The accuracy of adapters that were trained minus that of those cut from the gentle fine-tune
+    at the same rank in every layer, by rank and seed.
+    """
+    trained = by_rank(fits[fits["kind"] == "lora"].rename(columns={"rank": "budget"}), "accuracy")
+    uniform = plans[(plans["kind"] == "gentle") & (plans["rule"] == "uniform")]
+    cut = by_rank(uniform, "accuracy")
+    return {rank: trained[rank] - cut[rank] for rank in trained if rank in cut}
 
 
 def by_rank(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
