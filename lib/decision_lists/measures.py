@@ -1,4 +1,4 @@
-"""The measures of runs on decision lists, from tables: a value for every case, by its name.
+"""The measures of runs on decision lists, from tables: rows of the table of measures.
 
 A table that is not there was not run, and its measures are left out.
 """
@@ -15,18 +15,18 @@ from lib.decision_lists.attention import attention_on_sequences
 from lib.decision_lists.bounds import late_limit
 from lib.decision_lists.lists import Task
 from lib.matrices.ranks import summaries
+from lib.pages.measures import Row, Values, rows_of
 
 Tables = dict[str, pd.DataFrame]
-Measures = dict[str, pd.Series | dict[str, pd.Series]]
 
-CONTROLS = {  # the measure of each control
-    "W = 0 with the best V": "control_w_0_with_the_best_v",
-    "W transposed": "control_w_transposed",
-    "only rows whose head is present": "control_only_rows_whose_head_is_present",
-    "softmax over queries": "control_softmax_over_queries",
-    "the same, on those rows": "control_the_same_on_those_rows",
-    "trained": "control_trained",
-    "trained on sequences": "control_trained_on_sequences",
+CONTROLS = {  # the case of each control
+    "W = 0 with the best V": "uniform attention",
+    "W transposed": "W transposed",
+    "only rows whose head is present": "rows with a head",
+    "softmax over queries": "over queries",
+    "the same, on those rows": "on rows with a head",
+    "trained": "trained",
+    "trained on sequences": "trained on sequences",
 }
 
 
@@ -174,14 +174,14 @@ def attention_shown(task: Task, before: Any, after: Any, n_sequences: int) -> pd
     return pd.concat(tables, ignore_index=True)
 
 
-def measures(tables: Tables, law_from: float) -> Measures:
+def measures(tables: Tables, law_from: float) -> list[Row]:
     """Every measure of the tables that are there."""
-    takes: dict[str, Callable[[pd.DataFrame], Measures]] = {
+    takes: dict[str, Callable[[pd.DataFrame], list[Row]]] = {
         "theorem": theorem_measures,
         "late": late_measures,
         "gamma": gamma_measures,
         "many": many_measures,
-        "repeats": lambda repeats: {"repeats_right": _of_task(repeats)["first_time"].notna()},
+        "repeats": repeats_measures,
         "law": partial(law_measures, law_from=law_from),
         "alone": alone_measures,
         "both": both_measures,
@@ -190,7 +190,8 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "draws": draw_measures,
         "lemmas": lemma_measures,
         "feasible": feasible_measures,
-        "joint": lambda _: joint_measures(tables),
+        "joint": joint_measures,
+        "minibatch": minibatch_measures,
         "starts": start_measures,
         "alignment": alignment_measures,
         "controls": control_measures,
@@ -199,45 +200,47 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "spectra": spectral_measures,
         "factored": factored_measures,
     }
-    found: Measures = {}
-    for name, measured in takes.items():
-        if name in tables:
-            found |= measured(tables[name])
-    return found
+    return [row for name, take in takes.items() if name in tables for row in take(tables[name])]
 
 
-def theorem_measures(theorem: pd.DataFrame) -> Measures:
+def theorem_measures(theorem: pd.DataFrame) -> list[Row]:
     """When all is right at the theorem's scale over its bound, and whether that was lost."""
     again = _of_task(theorem[theorem["lost"] > 0])
-    return {
-        "theorem_ratio": _ratios(_of_task(theorem)),
-        "theorem_runs_that_lose_it": _over_all(len(again)),
-        "theorem_regained_over_bound": (again["regained_time"] / again["bound"]).fillna(math.inf),
-        "theorem_largest_attention": _of_task(theorem)["largest_attention"],
+    runs = {
+        "runs_that_lose_it": _over_all(len(again)),
+        "regained_over_bound": (again["regained_time"] / again["bound"]).fillna(math.inf),
+        "largest_attention": _of_task(theorem)["largest_attention"],
     }
+    return rows_of({"time_over_bound": _ratios(_of_task(theorem))}, "drawn") + rows_of(runs)
 
 
-def late_measures(late: pd.DataFrame) -> Measures:
+def late_measures(late: pd.DataFrame) -> list[Row]:
     """The exponent of the late loss in time, and its level over the limit."""
     late = _of_task(late)
     level = (late["loss_times_time"] / late["limit"]).dropna()
-    return {"late_slope": late["slope"], "late_loss_over_limit": level}
+    return rows_of({"late_slope": late["slope"], "late_loss_over_limit": level})
 
 
-def gamma_measures(gamma: pd.DataFrame) -> Measures:
-    """The time over the bound for each γ."""
+def gamma_measures(gamma: pd.DataFrame) -> list[Row]:
+    """The time over the bound for each γ, which stands for a scale."""
     by_gamma = reversed(list(_of_task(gamma).groupby("gamma")))
-    return {"gamma_ratio": {f"{gamma:.6g}": _ratios(runs) for gamma, runs in by_gamma}}
+    ratios = {f"{gamma:.6g}": _ratios(runs) for gamma, runs in by_gamma}
+    return rows_of({"time_over_bound": ratios}, "gamma")
 
 
-def many_measures(many: pd.DataFrame) -> Measures:
+def many_measures(many: pd.DataFrame) -> list[Row]:
     """The time over the bound for many tokens."""
     sizes = zip(many["n_tokens"], many["seq_len"], many["length"], strict=True)
     names = [f"L = {L}, n = {n}, M = {M}" for L, n, M in sizes]
-    return {"many_ratio": _ratios(many.set_axis(names))}
+    return rows_of({"time_over_bound": _ratios(many.set_axis(names))}, "many tokens")
 
 
-def law_measures(law: pd.DataFrame, law_from: float) -> Measures:
+def repeats_measures(repeats: pd.DataFrame) -> list[Row]:
+    """Whether every sequence is right where tokens repeat."""
+    return rows_of({"runs_right": _of_task(repeats)["first_time"].notna()}, "repeats")
+
+
+def law_measures(law: pd.DataFrame, law_from: float) -> list[Row]:
     """How the time nears its limit, and the path the limit's, as powers of the scale.
 
     Scales count from `law_from` on.
@@ -246,98 +249,110 @@ def law_measures(law: pd.DataFrame, law_from: float) -> Measures:
     limit = law[np.isinf(law["scale"])].set_index("task")["rescaled_time"]
     large = law[np.isfinite(law["scale"]) & (law["scale"] >= law_from)]
     if not len(large):
-        return {}
+        return []
     off = (large["rescaled_time"] / large["task"].map(limit) - 1).abs()
-    found: Measures = {}
-    for name, values in {"law_time_slope": off, "law_error_slope": large["path_error"]}.items():
-        by = large.assign(value=values).pivot_table(index="task", columns="scale", values="value")
-        if len(by.columns) > 1:
-            decades = math.log(float(by.columns.max()) / float(by.columns.min()))
-            found[name] = pd.Series(np.log(by.iloc[:, -1] / by.iloc[:, 0])) / decades
-    return found
+    slopes = {
+        "law_time_slope": _slope(large.assign(value=off)),
+        "law_error_slope": _slope(large.assign(value=large["path_error"])),
+    }
+    return rows_of(slopes)
 
 
-def alone_measures(alone: pd.DataFrame) -> Measures:
+def _slope(large: pd.DataFrame) -> pd.Series:
+    """The exponent of a value in the scale, from the smallest to the largest, by task."""
+    by = large.pivot_table(index="task", columns="scale", values="value")
+    if len(by.columns) < 2:
+        return pd.Series(dtype=float)
+    decades = math.log(float(by.columns.max()) / float(by.columns.min()))
+    return pd.Series(np.log(by.iloc[:, -1] / by.iloc[:, 0])) / decades
+
+
+def alone_measures(alone: pd.DataFrame) -> list[Row]:
     """When all is right over the bound, in part 1 by gradient descent."""
     alone = _of_task(alone)
     ratio = (alone["n_steps"] / alone["bound"]).where(alone["margin"] > 0, math.inf)
-    return {"alone_ratio": ratio}
+    return rows_of({"time_over_bound": ratio}, "descent")
 
 
-def both_measures(both: pd.DataFrame) -> Measures:
+def both_measures(both: pd.DataFrame) -> list[Row]:
     """What the theorem's part 2 assumes and concludes for each descent on W and V."""
     both = _of_run(both)
     met = both[both["preconditions"]]
-    return {
-        "both_met": both["preconditions"],
-        "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
-        "both_curvature_growth": met["curvature_growth"],
-    }
+    return [
+        *rows_of({"conditions_met": both["preconditions"]}, "descents"),
+        *rows_of({"steps_over_earliest": _steps_over_earliest(met)}, "float64"),
+        *rows_of({"curvature_growth": met["curvature_growth"]}),
+    ]
 
 
-def general_measures(general: pd.DataFrame) -> Measures:
-    """What `both_measures` says, for other laws on sequences of distinct tokens."""
+def general_measures(general: pd.DataFrame) -> list[Row]:
+    """What part 2 concludes for other laws on sequences of distinct tokens."""
     general = _of_task(general)
     met = general[general["preconditions"]]
-    return {
-        "general_met": general["preconditions"],
-        "general_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
-    }
+    return rows_of({"steps_over_earliest": _steps_over_earliest(met)}, "other laws")
 
 
-def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
+def _steps_over_earliest(met: pd.DataFrame) -> pd.Series:
+    """The steps until all is right over the earliest T, infinite where that is not certified."""
+    return (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf)
+
+
+def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> list[Row]:
     """The descents that meet every condition, with the steps of V summed up apart."""
     runs = _of_run(both[both["preconditions"]].merge(followed, on=["task", "noise"]))
-    return {
-        "followed_ratio": runs["followed_steps"] / runs["earliest"],
-        "followed_steps_over_float64": runs["followed_steps"] - runs["n_steps"],
-        "followed_moved": runs["moved"] / runs["epsilon"],
+    beside = {
+        "steps_over_float64": runs["followed_steps"] - runs["n_steps"],
+        "moved_over_epsilon": runs["moved"] / runs["epsilon"],
     }
+    ratio = runs["followed_steps"] / runs["earliest"]
+    return rows_of({"steps_over_earliest": ratio}, "summed apart") + rows_of(beside)
 
 
-def draw_measures(draws: pd.DataFrame) -> Measures:
+def draw_measures(draws: pd.DataFrame) -> list[Row]:
     """Whether draws of uniform noise leave part 2's conditions met; their losses over log n."""
     draws = draws.set_axis(draws["task"] + ", draw " + draws["seed"].astype(str))
-    return {
-        "noise_met": draws["met"],
-        "noise_share": draws["share"],
-        "noise_least_share": draws["least_share"],
-    }
+    losses = {"first_loss_share": draws["share"], "least_first_loss_share": draws["least_share"]}
+    return rows_of({"conditions_met": draws["met"]}, "draws") + rows_of(losses)
 
 
-def lemma_measures(lemmas: pd.DataFrame) -> Measures:
+def lemma_measures(lemmas: pd.DataFrame) -> list[Row]:
     """How tight each lemma is: the least ratio of its sides."""
     least = lemmas.groupby("lemma")["min"].min()
-    return {f"lemma_{number}_ratio": _over_all(least[number]) for number in least.index}
+    return [
+        row
+        for number in least.index
+        for row in rows_of({"lemma_ratio": _over_all(least[number])}, str(number))
+    ]
 
 
-def feasible_measures(feasible: pd.DataFrame) -> Measures:
+def feasible_measures(feasible: pd.DataFrame) -> list[Row]:
     """By how much the least n that a search finds exceeds the derived one."""
     feasible = feasible.set_index("length").rename("M = {}".format)
-    return {"least_n_over_closed_form": feasible["least_n"] - feasible["closed_form"]}
+    return rows_of({"least_n_over_closed_form": feasible["least_n"] - feasible["closed_form"]})
 
 
-def joint_measures(tables: Tables) -> Measures:
-    """What trainings of W and V from small starts are certified for, exact and by minibatches.
-
-    The first is a share of the seeds of each task.
-    """
-    last = tables["minibatch"].groupby("seed").tail(1).set_index("seed")
-    return {
-        "joint_certified_all": tables["joint"].groupby("task")["certified_all"].mean(),
-        "minibatch_certified_sets": last["certified_sets"],
-    }
+def joint_measures(joint: pd.DataFrame) -> list[Row]:
+    """What share of the seeds of each task is certified right, trained from small starts."""
+    return rows_of({"runs_right": joint.groupby("task")["certified_all"].mean()}, "small starts")
 
 
-def start_measures(starts: pd.DataFrame) -> Measures:
+def minibatch_measures(minibatch: pd.DataFrame) -> list[Row]:
+    """Whether a training by minibatches is certified right in the end, on distinct tokens."""
+    last = minibatch.groupby("seed").tail(1).set_index("seed")
+    return rows_of({"runs_right": last["certified_sets"]}, "minibatches")
+
+
+def start_measures(starts: pd.DataFrame) -> list[Row]:
     """How many kinds of starts are never right, and what share of large Gaussian ones is."""
     right = (starts["accuracy"] == 1.0).groupby(starts["start"]).mean()
-    found: Measures = {"failing_starts": _over_all((right == 0).sum())}
+    found = rows_of({"failing_starts": _over_all((right == 0).sum())})
     large = right[right.index.str.startswith("Gaussian")]
-    return found | ({"large_starts_right": _over_all(large.mean())} if len(large) else {})
+    if len(large):
+        found += rows_of({"runs_right": _over_all(large.mean())}, "large starts")
+    return found
 
 
-def alignment_measures(alignment: pd.DataFrame) -> Measures:
+def alignment_measures(alignment: pd.DataFrame) -> list[Row]:
     """How V moves along P under uniform attention, and where it is at the end.
 
     Each has a null beside it, the same with a wrong P.
@@ -352,40 +367,49 @@ def alignment_measures(alignment: pd.DataFrame) -> Measures:
     growth = least_growth("along_P")
     of_wrong = least_growth("along_wrong_P")
     repeats = end["repeats"].astype(bool).reindex(growth.index)
-    return {
-        "alignment_growth": growth[~repeats],
-        "alignment_growth_of_wrong": of_wrong[~repeats],
-        "alignment_growth_with_repeats": growth[repeats],
-        "alignment_growth_of_wrong_with_repeats": of_wrong[repeats],
-        "alignment_argmax": end["argmax_right"],
-        "alignment_argmax_of_wrong": end["argmax_wrong"],
+    cosines = {
         "alignment_cosine": end["cosine"],
         "alignment_centred_cosine": end["centred_cosine"],
     }
+    return [
+        *rows_of({"alignment_growth": growth[~repeats]}, "P"),
+        *rows_of({"alignment_growth": of_wrong[~repeats]}, "wrong P"),
+        *rows_of({"alignment_growth": growth[repeats]}, "P with repeats"),
+        *rows_of({"alignment_growth": of_wrong[repeats]}, "wrong P with repeats"),
+        *rows_of({"alignment_argmax": end["argmax_right"]}, "P"),
+        *rows_of({"alignment_argmax": end["argmax_wrong"]}, "wrong P"),
+        *rows_of(cosines),
+    ]
 
 
-def control_measures(controls: pd.DataFrame) -> Measures:
+def control_measures(controls: pd.DataFrame) -> list[Row]:
     """The accuracy of every control."""
     by_name = controls.pivot_table(index="task", columns="control", values="accuracy")
-    return {CONTROLS[str(name)]: by_name[name] for name in by_name}
+    return [
+        row
+        for name in by_name
+        for row in rows_of({"control_accuracy": by_name[name]}, CONTROLS[str(name)])
+    ]
 
 
-def trained_measures(trained: pd.DataFrame) -> Measures:
+def trained_measures(trained: pd.DataFrame) -> list[Row]:
     """How many more entries of W are needed than the lists have."""
     named = trained.set_index(trained["task"] + ", seed " + trained["seed"].astype(str))
-    return {
-        "kept_in_gauge_over_list_entries": named["kept_in_gauge"] - named["list_entries"],
-        "kept_raw_over_list_entries": named["kept_raw"] - named["list_entries"],
-    }
+    in_gauge = named["kept_in_gauge"] - named["list_entries"]
+    raw = named["kept_raw"] - named["list_entries"]
+    return [
+        *rows_of({"kept_over_list_entries": in_gauge}, "in gauge"),
+        *rows_of({"kept_over_list_entries": raw}, "raw"),
+    ]
 
 
-def length_measures(lengths: pd.DataFrame) -> Measures:
+def length_measures(lengths: pd.DataFrame) -> list[Row]:
     """By how many tokens sequences may be longer than in training, at the end."""
     last = _of_task(lengths[lengths["time"] == lengths["time"].max()])
-    return {"longest_over_trained": last["longest"] - last["seq_len"]}
+    return rows_of({"longest_over_trained": last["longest"] - last["seq_len"]})
 
 
-def spectral_measures(spectra: pd.DataFrame) -> Measures:
+def spectral_measures(spectra: pd.DataFrame) -> list[Row]:
     """The rank of W late, and how far it is from the number of heads, early and late.
 
     Under a uniform law, how far it is early from the full rank.
@@ -393,21 +417,17 @@ def spectral_measures(spectra: pd.DataFrame) -> Measures:
     uniform = spectra["law"] == "uniform"
     spectra = spectra.assign(off=(spectra["numerical_rank"] - spectra["expected_rank"]).abs())
     late = _of_task(spectra[~uniform & (spectra["time"] == spectra["time"].max())])
-    found: Measures = {}
-    if len(late):
-        found = {
-            "late_rank_with_heads": late["numerical_rank"],
-            "late_rank_over_heads": late["off"],
-        }
-    early = {"early_rank_over_heads": ~uniform, "early_rank_uniform_over_full": uniform}
-    for name, of in early.items():
-        judged = spectra[spectra["early"] & of]
-        if len(judged):
-            found[name] = judged.groupby("task", sort=False)["off"].max()
-    return found
+    early = spectra[spectra["early"] & ~uniform].groupby("task", sort=False)["off"].max()
+    early_uniform = spectra[spectra["early"] & uniform].groupby("task", sort=False)["off"].max()
+    return [
+        *rows_of({"late_rank": late["numerical_rank"]}),
+        *rows_of({"rank_error": late["off"]}, "late"),
+        *rows_of({"rank_error": early}, "early"),
+        *rows_of({"rank_error": early_uniform}, "early uniform"),
+    ]
 
 
-def factored_measures(factored: pd.DataFrame) -> Measures:
+def factored_measures(factored: pd.DataFrame) -> list[Row]:
     r"""W_K and W_Q apart: when directions rise, and the rank of W when every sequence is right.
 
     A wait is in units of $\log(1/\alpha) / \sigma_1$. A delay is how much later a direction rises
@@ -433,28 +453,38 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
     without_heads = gone_on["factored"][gone_on["factored"]["n_heads"] == 0]
     with_heads = gone_on["factored"][gone_on["factored"]["n_heads"] > 0]
     shared = with_heads[with_heads["shared"]]
-    found: Measures = {
-        "factored_wait": _by_scale(apart, "wait"),
-        "factored_first_delay": _delay(apart, "first_rise", "growth"),
-        "factored_next_delay": _delay(_beyond(apart), "next_rise", "sigma_then"),
-        "factored_next_over_first": _by_scale(_beyond(apart), "next_over_first"),
-        "factored_rank_over_heads": _by_scale(with_heads, "excess"),
-        "factored_rank_without_heads": _by_scale(without_heads, "numerical_rank"),
-        "factored_missing_directions": _by_scale(shared, "missing"),
-        "factored_missing_directions_own": _by_scale(with_heads[~with_heads["shared"]], "missing"),
-        "factored_right_when_cut": _by_scale(shared, "right_when_cut"),
-        "factored_ends_right": _by_scale(gone_on["factored"], "is_right"),
+    own = with_heads[~with_heads["shared"]]
+    of_one: dict[str, Values] = {
+        "first_wait": _by_scale(apart, "wait"),
+        "next_over_first": _by_scale(_beyond(apart), "next_over_first"),
+        "rank_without_heads": _by_scale(without_heads, "numerical_rank"),
+        "right_when_cut": _by_scale(shared, "right_when_cut"),
+        "ends_right": _by_scale(gone_on["factored"], "is_right"),
     }
+    found = [
+        *rows_of(_delays(apart), "apart"),
+        *rows_of({"rank_over_heads": _by_scale(with_heads, "excess")}, "apart"),
+        *rows_of({"missing_directions": _by_scale(shared, "missing")}, "shared heads"),
+        *rows_of({"missing_directions": _by_scale(own, "missing")}, "own heads"),
+        *rows_of(of_one),
+    ]
     if "whole" in kinds:
-        whole = kinds["whole"]
-        found |= {
-            "whole_first_delay": _delay(whole, "first_rise", "growth"),
-            "whole_next_delay": _delay(_beyond(whole), "next_rise", "sigma_then"),
-            "whole_rank_over_heads": _by_scale(gone_on["whole"], "excess"),
-            "permuted_rank_over_heads": _by_scale(gone_on["permuted"], "excess"),
-            "factored_right_over_whole": _by_scale(_beside_whole(gone_on), "right_over_whole"),
-        }
-    return {name: one for name, one in found.items() if len(one)}
+        beside = _by_scale(_beside_whole(gone_on), "right_over_whole")
+        found += [
+            *rows_of(_delays(kinds["whole"]), "whole"),
+            *rows_of({"rank_over_heads": _by_scale(gone_on["whole"], "excess")}, "whole"),
+            *rows_of({"rank_over_heads": _by_scale(gone_on["permuted"], "excess")}, "permuted"),
+            *rows_of({"right_over_whole": beside}),
+        ]
+    return found
+
+
+def _delays(rows: pd.DataFrame) -> dict[str, Values]:
+    """The delay of the first direction, and that of the next."""
+    return {
+        "first_delay": _delay(rows, "first_rise", "growth"),
+        "next_delay": _delay(_beyond(rows), "next_rise", "sigma_then"),
+    }
 
 
 def _beyond(rows: pd.DataFrame) -> pd.DataFrame:

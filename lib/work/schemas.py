@@ -46,6 +46,10 @@ class Schema:
         kept = {name: column for name, column in self.columns.items() if name not in names}
         return Schema(self.row, kept)
 
+    def only(self, names: str) -> "Schema":
+        """The table that has these columns alone, in this order; spaces stand between names."""
+        return Schema(self.row, {name: self.columns[name] for name in names.split()})
+
     def also(self, text: str) -> "Schema":
         """The table that has further columns, as `schema` has them, behind the others."""
         return Schema(self.row, self.columns | _columns(text))
@@ -121,6 +125,12 @@ def read_tables_of(schemas: dict[str, Schema], folder: Path, of: str = "") -> di
     """The tables of a folder by name, or those in it `of` a problem, whose name begins theirs."""
     begin = f"{of}_" if of else ""
     return {name: one.read(folder / f"{begin}{name}.parquet") for name, one in schemas.items()}
+
+
+def read_tables_there(schemas: dict[str, Schema], folder: Path) -> dict[str, Table]:
+    """The tables of a folder that are there, by name: what was not run has none."""
+    there = {name: one for name, one in schemas.items() if (folder / f"{name}.parquet").is_file()}
+    return read_tables_of(there, folder)
 
 
 def _columns(text: str) -> dict[str, Column]:

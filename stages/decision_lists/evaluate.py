@@ -21,53 +21,26 @@ from lib.decision_lists.measures import (
     when_right,
     with_ranks,
 )
-from lib.files.files import InputError, clear, file_name
+from lib.decision_lists.tables.certify import FOLDER as CERTIFY
+from lib.decision_lists.tables.check import FOLDER as CHECK
+from lib.decision_lists.tables.control import FOLDER as CONTROL
+from lib.decision_lists.tables.descend import FOLDER as DESCEND
+from lib.decision_lists.tables.drawn import DRAWN
+from lib.decision_lists.tables.factored import FOLDER as FACTORED
+from lib.decision_lists.tables.flow import FOLDER as FLOW
+from lib.decision_lists.tables.follow import FOLDER as FOLLOW
+from lib.decision_lists.tables.scales import FOLDER as SCALES
+from lib.decision_lists.tables.spectra import SPECTRA
+from lib.decision_lists.tables.train import FOLDER as TRAIN
+from lib.files.files import InputError, file_name
 from lib.files.params import Fraction, Interval, Positive, Seed, read_params
 from lib.files.runs import open_run
-from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.files.tables import compact, write_csv
+from lib.pages.measures import setup_rows, write_measures
 from lib.work.command import OutFile, OutFolder, run
+from lib.work.schemas import read_tables_there, write_tables_of
 
-JUDGED_ALONE = (
-    "alone",
-    "draws",
-    "followed",
-    "gamma",
-    "general",
-    "many",
-    "minibatch",
-)  # tables that measures alone use, and no figure
-COURSE = "task start seed step accuracy certified_all n_tokens"
-TABLES = {  # the columns that are read of each table before; a use that was not run has no table
-    "theorem": "task n_tokens seq_len length law scale bound at_once first_time perfect_at_bound "
-    "lost lost_time regained_time largest_attention",
-    "gamma": "task gamma bound at_once first_time",
-    "paths": "time loss accuracy margin task",
-    "repeats": "task law seq_len length first_time largest_W attention_to_star",
-    "many": "n_tokens seq_len length bound first_time at_once",
-    "law": "task law seq_len scale at_once rescaled_time path_error attention_to_star",
-    "alone": "task n_steps bound margin",
-    "both": "task noise law seq_len length preconditions delta epsilon n_steps earliest margin "
-    "curvature_growth",
-    "general": "task law preconditions n_steps earliest margin",
-    "courses": "task noise step loss step_times_curvature",
-    "followed": "task noise followed_steps moved stands_still",
-    "draws": "task seed share least_share met",
-    "joint": COURSE,
-    "starts": COURSE,
-    "alignment": "task step along_P along_wrong_P least_rate accuracy cosine centred_cosine "
-    "argmax_right argmax_wrong length repeats",
-    "minibatch": "seed step certified_sets n_tokens batch_size",
-    "controls": "task control accuracy",
-    "lemma_1": "derivative bound",
-    "lemma_2": "derivative bound",
-    "feasible": "length least_n",
-    "trained": "task seed list_entries kept_in_gauge kept_raw",
-    "lengths": "time longest task law seq_len",
-    "factored": "task of seed log10_init_scale until n_heads n_large shared sigma_1 "
-    "learning_rate first_rise next_rise right singular_values sigma_then fewest right_when_cut",
-    "staircases": "task log10_init_scale time singular_values",
-}
-SPECTRA = ["law", "task", "of", "time", "singular_values"]
+HEADLINES = {"late_slope": ("late_slope", "")}
 CURVES = ["task", "step", "cosine", "centred_cosine", "accuracy"]
 
 
@@ -110,36 +83,38 @@ def main(
     metrics: OutFolder,
     curves: OutFile,
 ) -> None:
+    """Write `tables`, `measures.csv` and `headlines.json` in metrics, and the curves of V."""
     params = read_params(section, Evaluate)
     tasks = {task.name: task for task in read_tasks(of_flow, of_scales, of_train)}
     if params.shown_task not in tasks:
         raise InputError(
             f"{section}.shown_task: wanted a task of {of_train}, got {params.shown_task!r}"
         )
-    folders = flow, scales, descend, train, control, check, certify
-    tables = read_tables(*folders, factored, follow)
-    tables["spectra"] = read_table(spectra, SPECTRA)
+    tables = {
+        **read_tables_there(FLOW, flow),
+        **read_tables_there(SCALES, scales),
+        **read_tables_there(DESCEND, descend),
+        **read_tables_there(TRAIN, train),
+        **read_tables_there(CONTROL, control),
+        **read_tables_there(CHECK, check),
+        **read_tables_there(CERTIFY, certify),
+        **read_tables_there(FACTORED, factored),
+        **read_tables_there(FOLLOW, follow),
+        "spectra": SPECTRA.read(spectra),
+    }
     tables |= condensed_tables(tables, tasks, params, section)
     tables |= shown(tasks[params.shown_task], joint, params)
 
     early = f"{params.early_begin:g} to {params.early_end:g}"
-    sizes = setup(tables) | {"law_from": params.law_from, "early": early, "rtol": params.rtol}
-    measured = measures(tables, params.law_from)
-    clear(metrics / "tables", "*.parquet")
-    for name in tables.keys() - set(JUDGED_ALONE):
-        # Times span more decades than single precision has.
-        small = compact(tables[name], single_precision=False)
-        write_table(small, metrics / "tables" / f"{name}.parquet")
-    write_measures(measured, metrics, sizes, ["late_slope"])
+    said = setup(tables) | {"law_from": params.law_from, "early": early, "rtol": params.rtol}
+    measured = setup_rows(said) + measures(tables, params.law_from)
+    drawn = {name: one for name, one in DRAWN.items() if name in tables}
+    # Times span more decades than single precision has.
+    small = {name: compact(tables[name], single_precision=False) for name in drawn}
+    write_tables_of(drawn, small, metrics / "tables")
+    write_measures(measured, metrics, HEADLINES)
     course = tables.get("alignment", pd.DataFrame(columns=CURVES))
     write_csv(course[CURVES].rename(columns={"task": "variant"}), curves)
-
-
-def read_tables(*folders: Path) -> Tables:
-    """The tables among `TABLES` that are in the folders, by name."""
-    files = [file for folder in folders for file in sorted(folder.glob("*.parquet"))]
-    wanted = [file for file in files if file.stem in TABLES]
-    return {file.stem: read_table(file, TABLES[file.stem].split()) for file in wanted}
 
 
 def condensed_tables(

@@ -297,90 +297,92 @@ bin  size min  lemma cases
 2    1    1.4  2     4
 41   1    125  2     4
 """)
-# Every measure, its scale behind an @, and the values of its cases. The logarithms: a tenth of the
-# loss is log10 .05; a slope is over log 16; waits and delays are over decades of the scale.
+# Every measure and case, its scale behind an @, and the values of its units. The logarithms: a
+# tenth of the loss is log10 .05; a slope is over log 16; waits and delays are over decades of the
+# scale.
 MEASURES = """
-theorem_ratio | run a: .4 | run b: .05 | run g: - | run e: .25 | run f: .1
-theorem_runs_that_lose_it | all: 3
-theorem_regained_over_bound | run b: .25 | run d: - | run f: .5
-theorem_largest_attention | run a: 1.25 | run b: 1.5 | run g: 1.125 | run c: 1 | run d: 1.375 \
+time_over_bound.drawn | run a: .4 | run b: .05 | run g: - | run e: .25 | run f: .1
+runs_that_lose_it | all: 3
+regained_over_bound | run b: .25 | run d: - | run f: .5
+largest_attention | run a: 1.25 | run b: 1.5 | run g: 1.125 | run c: 1 | run d: 1.375 \
 | run e: 1.0625 | run f: 1.03125
-gamma_ratio @ 9 | g 1: .25 | g 2: -
-gamma_ratio @ 1 | g 1: .05
-many_ratio | L = 30, n = 5, M = 2: .8 | L = 40, n = 5, M = 2: .25 | L = 40, n = 6, M = 3: -
-repeats_right | repeats-0: 1 | repeats-1: 0 | repeats-2: 1
-alone_ratio | run a: .25 | run b: - | run c: .1
-both_met | d-1, none: 1 | d-1, uniform: 1 | d-2, none: 0 | d-3, uniform: 1 | d-3, adversarial: 1 \
-| d-5, none: 0
-both_ratio | d-1, none: .02 | d-1, uniform: - | d-3, uniform: - | d-3, adversarial: .15
-both_curvature_growth | d-1, none: 5 | d-1, uniform: 3 | d-3, uniform: 4 | d-3, adversarial: 7
-general_met | o-1: 1 | o-2: 0 | o-3: 1
-general_ratio | o-1: .25 | o-3: -
-followed_ratio | d-1, none: .04 | d-3, uniform: .075 | d-3, adversarial: -
-followed_steps_over_float64 | d-1, none: 1 | d-3, uniform: 2 | d-3, adversarial: -
-followed_moved | d-1, none: .25 | d-3, uniform: .2 | d-3, adversarial: .5
-noise_met | d-1, draw 8: 0 | d-1, draw 9: 1 | d-3, draw 8: 1
-noise_share | d-1, draw 8: .96875 | d-1, draw 9: 1.25 | d-3, draw 8: 1
-noise_least_share | d-1, draw 8: .984375 | d-1, draw 9: .984375 | d-3, draw 8: .9375
-lemma_1_ratio | all: -2
-lemma_2_ratio | all: 1.2
+time_over_bound.gamma @ 9 | g 1: .25 | g 2: -
+time_over_bound.gamma @ 1 | g 1: .05
+time_over_bound.many tokens | L = 30, n = 5, M = 2: .8 | L = 40, n = 5, M = 2: .25 \
+| L = 40, n = 6, M = 3: -
+runs_right.repeats | repeats-0: 1 | repeats-1: 0 | repeats-2: 1
+time_over_bound.descent | run a: .25 | run b: - | run c: .1
+conditions_met.descents | d-1, none: 1 | d-1, uniform: 1 | d-2, none: 0 | d-3, uniform: 1 \
+| d-3, adversarial: 1 | d-5, none: 0
+steps_over_earliest.float64 | d-1, none: .02 | d-1, uniform: - | d-3, uniform: - \
+| d-3, adversarial: .15
+curvature_growth | d-1, none: 5 | d-1, uniform: 3 | d-3, uniform: 4 | d-3, adversarial: 7
+steps_over_earliest.other laws | o-1: .25 | o-3: -
+steps_over_earliest.summed apart | d-1, none: .04 | d-3, uniform: .075 | d-3, adversarial: -
+steps_over_float64 | d-1, none: 1 | d-3, uniform: 2 | d-3, adversarial: -
+moved_over_epsilon | d-1, none: .25 | d-3, uniform: .2 | d-3, adversarial: .5
+conditions_met.draws | d-1, draw 8: 0 | d-1, draw 9: 1 | d-3, draw 8: 1
+first_loss_share | d-1, draw 8: .96875 | d-1, draw 9: 1.25 | d-3, draw 8: 1
+least_first_loss_share | d-1, draw 8: .984375 | d-1, draw 9: .984375 | d-3, draw 8: .9375
+lemma_ratio.1 | all: -2
+lemma_ratio.2 | all: 1.2
 least_n_over_closed_form | M = 3: 2 | M = 1: 0 | M = 8: -3 | M = 2: 1
-joint_certified_all | j-1: .5 | j-2: .5 | j-3: .5
+runs_right.small starts | j-1: .5 | j-2: .5 | j-3: .5
 failing_starts | all: 2
-large_starts_right | all: .5
-alignment_growth | a-1: .5
-alignment_growth_of_wrong | a-1: -2.125
-alignment_growth_with_repeats | a-0: -.25
-alignment_growth_of_wrong_with_repeats | a-0: -.5
-alignment_argmax | a-0: .875 | a-1: 1
-alignment_argmax_of_wrong | a-0: .125 | a-1: 0
+runs_right.large starts | all: .5
+alignment_growth.P | a-1: .5
+alignment_growth.wrong P | a-1: -2.125
+alignment_growth.P with repeats | a-0: -.25
+alignment_growth.wrong P with repeats | a-0: -.5
+alignment_argmax.P | a-0: .875 | a-1: 1
+alignment_argmax.wrong P | a-0: .125 | a-1: 0
 alignment_cosine | a-0: .6 | a-1: .8
 alignment_centred_cosine | a-0: .75 | a-1: .85
-minibatch_certified_sets | 6: 0 | 2: 1 | 4: 1
-control_trained | c-0: .96875 | c-1: 1
-control_trained_on_sequences | c-0: 1 | c-1: .9375
-control_w_transposed | c-0: .25 | c-1: .125
-control_softmax_over_queries | c-0: .0625 | c-1: .375
-control_only_rows_whose_head_is_present | c-0: .4375 | c-1: .5
-control_the_same_on_those_rows | c-0: .8125 | c-1: .875
-control_w_0_with_the_best_v | c-0: .75 | c-1: .6875
-early_rank_over_heads | heads-1: 2 | heads-2: 3
-early_rank_uniform_over_full | uniform: 5
-late_rank_over_heads | heads-1: 1 | heads-2: 1
-late_rank_with_heads | heads-1: 3 | heads-2: 2
-kept_in_gauge_over_list_entries | heads-1, seed 0: 0 | heads-2, seed 0: 2 | joint-sets, seed 7: -1 \
+runs_right.minibatches | 6: 0 | 2: 1 | 4: 1
+control_accuracy.trained | c-0: .96875 | c-1: 1
+control_accuracy.trained on sequences | c-0: 1 | c-1: .9375
+control_accuracy.W transposed | c-0: .25 | c-1: .125
+control_accuracy.over queries | c-0: .0625 | c-1: .375
+control_accuracy.rows with a head | c-0: .4375 | c-1: .5
+control_accuracy.on rows with a head | c-0: .8125 | c-1: .875
+control_accuracy.uniform attention | c-0: .75 | c-1: .6875
+rank_error.early | heads-1: 2 | heads-2: 3
+rank_error.early uniform | uniform: 5
+rank_error.late | heads-1: 1 | heads-2: 1
+late_rank | heads-1: 3 | heads-2: 2
+kept_over_list_entries.in gauge | heads-1, seed 0: 0 | heads-2, seed 0: 2 | joint-sets, seed 7: -1 \
 | joint-sets, seed 3: 16
-kept_raw_over_list_entries | heads-1, seed 0: 3 | heads-2, seed 0: -1 | joint-sets, seed 7: 11 \
+kept_over_list_entries.raw | heads-1, seed 0: 3 | heads-2, seed 0: -1 | joint-sets, seed 7: 11 \
 | joint-sets, seed 3: 16
 longest_over_trained | heads-1: 7 | uniform: -1
-factored_ends_right @ 1e-2 | f-1, seed 5: 1 | f-2, seed 5: 1 | f-3, seed 5: 1
-factored_ends_right @ 1e-6 | f-1, seed 5: 1 | f-2, seed 5: 0
-factored_right_over_whole @ 1e-2 | f-1, seed 5: 10
-factored_right_over_whole @ 1e-6 | f-1, seed 5: 10
-factored_next_over_first @ 1e-2 | f-1, seed 5: 2.5
-factored_next_over_first @ 1e-6 | f-1, seed 5: 3
-factored_rank_over_heads @ 1e-2 | f-1, seed 5: 0 | f-2, seed 5: 1
-factored_rank_over_heads @ 1e-6 | f-1, seed 5: 1
-factored_rank_without_heads @ 1e-2 | f-3, seed 5: 3
-factored_missing_directions @ 1e-2 | f-1, seed 5: 3
-factored_missing_directions @ 1e-6 | f-1, seed 5: 2
-factored_missing_directions_own @ 1e-2 | f-2, seed 5: 0
-factored_right_when_cut @ 1e-2 | f-1, seed 5: .5
-factored_right_when_cut @ 1e-6 | f-1, seed 5: .75
-whole_rank_over_heads @ 1e-2 | f-1, seed 5: 1
-whole_rank_over_heads @ 1e-6 | f-1, seed 5: 0
-permuted_rank_over_heads @ 1e-2 | f-1, seed 5: 2
+ends_right @ 1e-2 | f-1, seed 5: 1 | f-2, seed 5: 1 | f-3, seed 5: 1
+ends_right @ 1e-6 | f-1, seed 5: 1 | f-2, seed 5: 0
+right_over_whole @ 1e-2 | f-1, seed 5: 10
+right_over_whole @ 1e-6 | f-1, seed 5: 10
+next_over_first @ 1e-2 | f-1, seed 5: 2.5
+next_over_first @ 1e-6 | f-1, seed 5: 3
+rank_over_heads.apart @ 1e-2 | f-1, seed 5: 0 | f-2, seed 5: 1
+rank_over_heads.apart @ 1e-6 | f-1, seed 5: 1
+rank_without_heads @ 1e-2 | f-3, seed 5: 3
+missing_directions.shared heads @ 1e-2 | f-1, seed 5: 3
+missing_directions.shared heads @ 1e-6 | f-1, seed 5: 2
+missing_directions.own heads @ 1e-2 | f-2, seed 5: 0
+right_when_cut @ 1e-2 | f-1, seed 5: .5
+right_when_cut @ 1e-6 | f-1, seed 5: .75
+rank_over_heads.whole @ 1e-2 | f-1, seed 5: 1
+rank_over_heads.whole @ 1e-6 | f-1, seed 5: 0
+rank_over_heads.permuted @ 1e-2 | f-1, seed 5: 2
 late_slope | run a: -1.30103 | run g: 0 | run c: -1
 late_loss_over_limit | run a: 6.521739 | run c: 0.064
 law_time_slope | law 1: -0.9767226 | law 2: -
 law_error_slope | law 1: -0.8962406 | law 2: -1.622963
-factored_wait @ 1e-2 | f-1, seed 5: 0.868589 | f-2, seed 5: 0.6514417
-factored_wait @ 1e-6 | f-1, seed 5: 0.5790593 | f-2, seed 5: 1.302883
-factored_wait @ 1e-8 | f-1, seed 5: 0.868589
-factored_first_delay | f-1, seed 5: 1.636881
-factored_next_delay | f-1, seed 5: 0.3800077
-whole_first_delay | f-1, seed 5: 0.05115252
-whole_next_delay | f-1, seed 5: 0.05428681
+first_wait @ 1e-2 | f-1, seed 5: 0.868589 | f-2, seed 5: 0.6514417
+first_wait @ 1e-6 | f-1, seed 5: 0.5790593 | f-2, seed 5: 1.302883
+first_wait @ 1e-8 | f-1, seed 5: 0.868589
+first_delay.apart | f-1, seed 5: 1.636881
+next_delay.apart | f-1, seed 5: 0.3800077
+first_delay.whole | f-1, seed 5: 0.05115252
+next_delay.whole | f-1, seed 5: 0.05428681
 """
 SETUP = """
 theorem_runs: 7 | learned_runs: 5 | gammas: 1 to 9 | many_tokens: 30, 40 | lemma_cases: 5

@@ -12,8 +12,8 @@ from lib.decision_lists.measures import law_measures, thinned
 def test_a_law_of_one_scale_has_no_exponent_and_one_of_tasks_right_at_once_none():
     columns = {"task": "c", "at_once": False, "scale": [math.inf, 10.0, 100.0], "path_error": 0.1}
     law = pd.DataFrame(columns | {"rescaled_time": [50.0, 52.0, 50.2]})
-    assert law_measures(law, 11) == {}
-    assert law_measures(law.assign(at_once=True), 10) == {}
+    assert law_measures(law, 11) == []
+    assert law_measures(law.assign(at_once=True), 10) == []
 
 
 def test_a_thinned_course_keeps_both_ends():

@@ -4,6 +4,7 @@ says is drawn in the figure that it names, where another number makes another fi
 
 import importlib
 import inspect
+import math
 import re
 import shlex
 import shutil
@@ -106,7 +107,7 @@ def redrawn(family: str, folder: str) -> dict[str, tuple[Figure, str]]:
 
 def moved(values: pd.Series) -> list[Any]:
     """The numbers of a column, each by three tenths of itself larger, or by a tenth where it is 0;
-    a truth inverted.
+    a truth inverted; a whole number is whole again, above that.
     """
 
     def one(value: Any) -> Any:
@@ -114,6 +115,8 @@ def moved(values: pd.Series) -> list[Any]:
             return not value
         number = np.asarray(value, float)
         found = np.where(number == 0, 0.1, 1.3 * number)
+        if pd.api.types.is_integer_dtype(values.dtype):
+            return math.ceil(found)
         return found if found.ndim else float(found)
 
     return [one(value) for value in values]

@@ -6,7 +6,7 @@ import pytest
 
 from lib.files.files import InputError
 from lib.work.cells import Course
-from lib.work.schemas import read_tables_of, schema, write_joined
+from lib.work.schemas import read_tables_of, read_tables_there, schema, write_joined
 
 EVENTS = schema("""
 A product rises.
@@ -67,6 +67,17 @@ def test_a_table_of_others_lacks_and_has_columns(tmp_path):
     few.write(table, tmp_path / "a", small=True)
     assert pd.read_parquet(tmp_path / "a").dtypes.tolist() == [np.int32, np.float32, np.float32]
     assert few.read(tmp_path / "a")["loss"].tolist() == [1.0, 0.5]
+
+
+def test_some_columns_of_others_stand_in_the_order_in_which_they_are_named(tmp_path):
+    EVENTS.only("name seed").write(pd.DataFrame(ROWS), tmp_path / "a")
+    assert list(pd.read_parquet(tmp_path / "a")) == ["name", "seed"]
+
+
+def test_a_folder_has_the_tables_that_are_there(tmp_path):
+    EVENTS.write(pd.DataFrame(ROWS), tmp_path / "a.parquet")
+    found = read_tables_there({"a": EVENTS, "b": EVENTS}, tmp_path)
+    assert {name: list(table["seed"]) for name, table in found.items()} == {"a": [3, 4]}
 
 
 def test_tables_of_cells_are_joined_in_place_of_a_folders_tables(tmp_path):

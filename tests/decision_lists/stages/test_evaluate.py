@@ -10,8 +10,20 @@ import pandas as pd
 import pytest
 import torch
 
+from lib.decision_lists.tables import (
+    certify,
+    check,
+    control,
+    descend,
+    factored,
+    flow,
+    follow,
+    scales,
+    train,
+)
+from lib.decision_lists.tables.drawn import DRAWN
+from lib.decision_lists.tables.spectra import SPECTRA
 from lib.files.files import InputError
-from stages.decision_lists.evaluate import TABLES
 from tests.decision_lists.evaluate_made import (
     FLOWS,
     LATE,
@@ -23,6 +35,7 @@ from tests.decision_lists.evaluate_made import (
     SETUP,
     TASKS,
 )
+from tests.gradual_rank.whole_tables import whole
 from tests.stages.made import files, read_measures, table, worked_out, write_run
 
 SECTION, NAN = "any.evaluate", math.nan
@@ -38,17 +51,29 @@ PARAMS = {
     "rtol": 0.125,
 }
 SEEDS = [7, 3]
+FOLDERS = {
+    "flow": flow.FOLDER,
+    "scales": scales.FOLDER,
+    "descend": descend.FOLDER,
+    "train": train.FOLDER,
+    "control": control.FOLDER,
+    "check": check.FOLDER,
+    "certify": certify.FOLDER,
+    "factored": factored.FOLDER,
+    "follow": follow.FOLDER,
+    "": {"spectra": SPECTRA},
+}
 
 
 @pytest.fixture
 def made():
-    """The tables that the stages before write, by their files: what plays no part is 0.5."""
+    """The tables that the stages before write, by their files: what plays no part is zero."""
     found = {name: table(text) for name, text in MADE.items()}
     for name, columns in MORE.items():
         found[name] = found[name].assign(**columns)
     for name, one in found.items():
-        missing = set(TABLES.get(Path(name).name, "").split()) - set(one)
-        found[name] = one.assign(**dict.fromkeys(missing, 0.5))
+        folder, _, own = name.rpartition("/")
+        found[name] = whole(one, FOLDERS[folder][own])
     return found
 
 
@@ -107,27 +132,50 @@ def test_every_measure_is_the_one_worked_out_by_hand(evaluate):
     said = {name: str(value) for name, value in setup.items()}
     assert said == dict(line.split(": ") for line in lines)
     assert measured == worked_out(MEASURES)
-    assert list(measured["factored_wait"]) == ["1e-2", "1e-6", "1e-8"]
-    assert list(measured["gamma_ratio"]) == ["9", "1"]
+    assert list(measured["first_wait"]) == ["1e-2", "1e-6", "1e-8"]
+    assert list(measured["time_over_bound.gamma"]) == ["9", "1"]
 
 
 USES = {  # what is not there where a use has no group, and what is then not measured
-    "flow/theorem flow/paths": ("theorem_", "late_slope", "late_loss"),
-    "flow/gamma": ("gamma_",),
-    "flow/repeats": ("repeats_",),
-    "flow/many": ("many_",),
-    "scales/law": ("law_",),
-    "descend/alone": ("alone_",),
-    "descend/general": ("general_",),
-    "descend/both descend/courses follow/followed follow/draws": (
-        "both_",
-        "followed_",
-        "noise_",
+    "flow/theorem flow/paths": (
+        "time_over_bound.drawn",
+        "runs_that_lose_it",
+        "regained_over_bound",
+        "largest_attention",
+        "late_slope",
+        "late_loss",
     ),
-    "control/controls": ("control_",),
+    "flow/gamma": ("time_over_bound.gamma",),
+    "flow/repeats": ("runs_right.repeats",),
+    "flow/many": ("time_over_bound.many tokens",),
+    "scales/law": ("law_",),
+    "descend/alone": ("time_over_bound.descent",),
+    "descend/general": ("steps_over_earliest.other laws",),
+    "descend/both descend/courses follow/followed follow/draws": (
+        "conditions_met",
+        "steps_over_earliest.float64",
+        "steps_over_earliest.summed apart",
+        "steps_over_float64",
+        "curvature_growth",
+        "moved_over_epsilon",
+        "first_loss_share",
+        "least_first_loss_share",
+    ),
+    "control/controls": ("control_accuracy",),
     "train/alignment": ("alignment_",),
-    "train/starts": ("failing_", "large_"),
-    "factored/factored factored/staircases": ("factored_", "whole_", "permuted_"),
+    "train/starts": ("failing_starts", "runs_right.large starts"),
+    "factored/factored factored/staircases": (
+        "first_wait",
+        "first_delay",
+        "next_delay",
+        "next_over_first",
+        "rank_over_heads",
+        "rank_without_heads",
+        "missing_directions",
+        "right_when_cut",
+        "right_over_whole",
+        "ends_right",
+    ),
 }
 
 
@@ -179,14 +227,14 @@ def test_tables_of_figures_hold_what_is_worked_out_by_hand(evaluate, made, tmp_p
         found = kept(tmp_path, name)
         pd.testing.assert_frame_equal(
             found,
-            rows.reset_index(drop=True),
-            check_like=True,
+            rows.reset_index(drop=True)[[*DRAWN[name].columns]],
             check_dtype=False,
             rtol=1e-13,
             atol=0,
             obj=name,
         )
     names = {*wanted, "joint", "weights", "attention"}
+    assert names == DRAWN.keys()
     assert files(tmp_path / "metrics" / "tables") == sorted(f"{name}.parquet" for name in names)
 
 

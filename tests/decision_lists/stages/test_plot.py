@@ -2,7 +2,9 @@
 
 from lib.decision_lists.figures.attention import spectra_in_time
 from lib.decision_lists.figures.convergence import bound_ratios
+from lib.decision_lists.tables.drawn import DRAWN
 from stages.decision_lists.plot import drawings
+from tests.gradual_rank.whole_tables import whole
 from tests.stages.made import legend, table
 
 # d is right at once, f never; e and g are the other runs of a law.
@@ -38,9 +40,8 @@ query key row place W
 
 def test_the_figures_of_a_use_that_was_not_run_are_not_drawn(tmp_path):
     for name, text in TABLES.items():
-        table(text).to_parquet(tmp_path / f"{name}.parquet")
-    unlost = {"lost": 0, "lost_time": float("nan"), "regained_time": float("nan")}
-    theorem = table(THEOREM).assign(late_limit=5.0, **unlost)
+        whole(table(text), DRAWN[name]).to_parquet(tmp_path / f"{name}.parquet")
+    theorem = whole(table(THEOREM).assign(late_limit=5.0), DRAWN["theorem"])
     theorem.to_parquet(tmp_path / "theorem.parquet")
     assert set(drawings(tmp_path)) == {"bound", "diagram", "outcomes", "ratios", "weights"}
 
