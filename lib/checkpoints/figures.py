@@ -233,7 +233,8 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
                 ends = last.groupby("text", observed=True)["stable_rank"].mean()
                 learned, permuted = (float(ends.get(text, np.nan)) for text in texts)
                 ratio = permuted / learned if learned else np.nan
-                axes.set_title(f"{model}: in random order {ratio:.2f} times", fontsize=9)
+                if np.isfinite(ratio):
+                    axes.set_title(f"{model}: in random order {ratio:.2f} times", fontsize=9)
                 said = bar.words(" times that of the text") if bar else ""
                 draw_bar(axes, bar, times=learned, label=said)
         row[0].set_ylabel(f"stable rank of the update\nof {MATRIX_NAMES[product]}")
@@ -274,9 +275,9 @@ def trained_adapters(trained: pd.DataFrame, bar: Bar | None = None) -> Figure:
             xlabel="loss minus that of the uniform rank, nats",
         )
         draw_bar(axes, bar, vertical=True)
-    if len(panels):
+    if bar:
         panels[0].legend(fontsize=7.5, loc="lower right")
-        number_panel(panels[0])
+    number_panel(panels[0])
     return figure
 
 

@@ -78,7 +78,7 @@ def draw_bar(
         return
     low, high = sorted(axes.get_xlim() if vertical else axes.get_ylim())
     if scale == "log" and low <= 0:  # of a panel without data
-        low, high = min(ends), max(ends)
+        low, high = min(ends) / 2, max(ends) * 2
     low, high = _reached(low, high, ends, logarithmic=scale == "log")
     look = {"color": BOUND_COLOR, "ls": "--", "lw": 1.2, "zorder": 1.5}
     said = bar.words() if label is None else label
