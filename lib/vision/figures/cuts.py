@@ -63,9 +63,10 @@ def _lost_to_cuts(
     runs = sorted(rows["variant"].unique())
     for i, variant in enumerate(runs):
         own = rows[rows["variant"] == variant]
-        by_seed = own.pivot_table("test_accuracy", "rank", "seed", observed=True)
+        by_seed = _by_seed(own, "rank")
         color = VIRIDIS(0.8 * i / max(1, len(runs)))
-        _lost(axes, 100 * (by_seed.iloc[-1] - by_seed), color, _words(variant))
+        if len(by_seed):
+            _lost(axes, 100 * (by_seed.iloc[-1] - by_seed), color, _words(variant))
     if whole_ranks is not None and len(whole_ranks):
         scales = rows["init_scale"].unique() if "init_scale" in rows else []
         chosen = [np.isclose(whole_ranks["init_scale"], scale) for scale in scales]
@@ -76,6 +77,11 @@ def _lost_to_cuts(
     axes.axhline(1, color="black", lw=1, label="one point")
     draw_bar(axes, bar, vertical=True, across=ONE_POINT)
     axes.legend(loc="upper left")
+
+
+def _by_seed(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    """The test accuracy, a row for each value of a column and a column for each seed."""
+    return rows.groupby([by, "seed"], observed=True)["test_accuracy"].mean().unstack("seed")
 
 
 def _lost(axes: Axes, lost: pd.DataFrame, color: Any, label: str) -> None:
@@ -143,9 +149,10 @@ def _lost_to_pruning(axes: Axes, rows: pd.DataFrame, share: str, bar: Bar | None
     runs = sorted(rows["variant"].unique())
     for i, variant in enumerate(runs):
         own = rows[(rows["variant"] == variant) & (rows["order"] == "smallest")]
-        by_seed = own.pivot_table("test_accuracy", share, "seed", observed=True)
+        by_seed = _by_seed(own, share)
         color = VIRIDIS(0.8 * i / max(1, len(runs)))
-        _lost(axes, 100 * (by_seed.iloc[0] - by_seed), color, _words(variant))
+        if len(by_seed):
+            _lost(axes, 100 * (by_seed.iloc[0] - by_seed), color, _words(variant))
     at_random = rows[rows["order"] == "random"]
     if len(at_random):
         means = at_random.groupby(share, observed=True)["test_accuracy"].mean()
