@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.pages.bars import Bar, draw_bar
 from lib.pages.style import (
     BLUE,
     BOUND_COLOR,
@@ -26,6 +27,7 @@ from lib.pages.style import (
     ORANGE,
     TEAL,
     VIRIDIS,
+    number_panel,
     ranged,
     sized,
 )
@@ -80,6 +82,7 @@ def share_lost(plans: pd.DataFrame) -> Figure:
         axes.minorticks_off()
         axes.axhline(0, color="black", lw=0.8)
     panels[0].legend(fontsize=7.5)
+    number_panel(panels[0])
     return figure
 
 
@@ -133,9 +136,9 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
     return figure
 
 
-def rounding(table: pd.DataFrame) -> Figure:
+def rounding(table: pd.DataFrame, bar: Bar | None = None) -> Figure:
     """Ranks of updates, of weights as they are and as stored in bfloat16, against the relative size
-    of the update.
+    of the update. The bar is a multiple of the rank as it is.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.4))
     by = ["model", "run", "step"]
@@ -161,13 +164,20 @@ def rounding(table: pd.DataFrame) -> Figure:
             ylabel=ylabel,
             ylim=(0, None),
         )
+    if bar:
+        for n, (_, rows) in enumerate(means.groupby("model", observed=True)):
+            said = bar.words(" times as it is") if n == 0 else None
+            asked = bar.ends[0] * rows["rank_90"]
+            look: Any = {"ms": 9, "mew": 1.5, "color": BOUND_COLOR, "label": said}
+            left.plot(rows["relative_update"], asked, "_", **look)
     left.legend(fontsize=7.5)
+    number_panel(left)
     return figure
 
 
-def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
+def pruned(pruning: pd.DataFrame, losses: pd.DataFrame, bar: Bar | None = None) -> Figure:
     """The measured loss against the share that is removed: of the weights, and of the entries of
-    the updates.
+    the updates. The bar is a multiple of what it costs to take back the smallest entries.
     """
     groups = _kinds(pruning)
     figure, panels = _panels(len(groups), height=3.3, label="loss, nats")
@@ -176,7 +186,13 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
             chosen = rows[rows["what"] == what]
             if len(chosen):
                 ranged(axes, chosen, "rate", "loss", color=color, marker="o", ms=4, label=what)
-        axes.axhline(part["loss_tuned"].mean(), color="black", lw=0.9, ls=":", label="tuned")
+        tuned = part["loss_tuned"].mean()
+        axes.axhline(tuned, color="black", lw=0.9, ls=":", label="tuned")
+        if bar:
+            cost = rows[rows["what"] == "updates, smallest first"].groupby("rate")["loss"].mean()
+            asked = tuned + bar.ends[0] * (cost - tuned)
+            said = f"at random, {bar.words(' times the cost')}"
+            axes.plot(asked.index, asked, "--", color=BOUND_COLOR, lw=1.2, label=said)
         axes.axhline(
             part["loss_without_linear"].mean(),
             color=INITIAL_COLOR,
@@ -186,12 +202,14 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
         )
         axes.set(xlabel="share that is removed", title=title)
     panels[0].legend(fontsize=7)
+    number_panel(panels[0])
     return figure
 
 
-def heads_through_training(heads: pd.DataFrame) -> Figure:
+def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figure:
     """Stable rank of what training from scratch adds to the products of heads, a column each
-    model; grey: under the text in random order.
+    model; grey: under the text in random order. The bar is of that in the end, as a multiple of
+    what the text itself adds to W_V W_Oᵀ.
     """
     models = sorted(heads["model"].unique())
     size = sized(4.4 * len(models), 5.2)
@@ -210,15 +228,25 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
                     line = {"marker": "s" if offset else "o", "ms": 3.5, "color": shade}
                     axes.plot(means.index, means, label=label, **line)
             axes.set(xscale="log")
+            if product == "W_VO":
+                last = here[here["step"] == here["step"].max()]
+                ends = last.groupby("text", observed=True)["stable_rank"].mean()
+                learned, permuted = (float(ends.get(text, np.nan)) for text in texts)
+                ratio = permuted / learned if learned else np.nan
+                if np.isfinite(ratio):
+                    axes.set_title(f"{model}: in random order {ratio:.2f} times", fontsize=9)
+                said = bar.words(" times that of the text") if bar else ""
+                draw_bar(axes, bar, times=learned, label=said)
         row[0].set_ylabel(f"stable rank of the update\nof {MATRIX_NAMES[product]}")
-        row[-1].legend(fontsize=7)
+        row[-1].legend(fontsize=7, loc="center left" if product == "W_VO" else "best")
+    number_panel(*panels[1])
     for axes, top, model in zip(panels[1], panels[0], models, strict=True):
         axes.set_xlabel("step")
         top.set_title(model)
     return figure
 
 
-def trained_adapters(trained: pd.DataFrame) -> Figure:
+def trained_adapters(trained: pd.DataFrame, bar: Bar | None = None) -> Figure:
     """The loss of the base with a trained adapter minus that with the uniform rank and the same
     seed, by rule, with a bar at the median.
     """
@@ -246,10 +274,14 @@ def trained_adapters(trained: pd.DataFrame) -> Figure:
             title=f"{model}, {kind}",
             xlabel="loss minus that of the uniform rank, nats",
         )
+        draw_bar(axes, bar, vertical=True)
+    if bar:
+        panels[0].legend(fontsize=7.5, loc="lower right")
+    number_panel(panels[0])
     return figure
 
 
-def rules_by_architecture(rules: pd.DataFrame) -> Figure:
+def rules_by_architecture(rules: pd.DataFrame, bar: Bar | None = None) -> Figure:
     """The share of the gain that a rule loses minus that of one uniform rank, in the mean over
     budgets, with a point for each base and a bar at their median.
     """
@@ -267,9 +299,10 @@ def rules_by_architecture(rules: pd.DataFrame) -> Figure:
         axes.axvline(0, color=BLUE, lw=1)
         axes.set(title=kind, xlabel="share lost minus uniform's")
         axes.locator_params(axis="x", nbins=4)
+        draw_bar(axes, bar, vertical=True)
     panels[0].set_yticks(range(len(names)), labels=names, parse_math=False)
-    marks, labels = panels[0].get_legend_handles_labels()
-    figure.legend(marks, labels, fontsize=8, ncols=3, loc="outside lower center")
+    panels[0].legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.1))
+    number_panel(panels[0])
     return figure
 
 

@@ -26,6 +26,7 @@ from lib.files.runs import Run, open_run, open_runs
 from lib.files.tables import compact, read_table, write_json, write_measures, write_table
 from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import product_singular_values
+from lib.pages.bars import read_bars
 from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.vision.arrow import PIXELS
@@ -46,6 +47,7 @@ from tools.publish import provenance
 
 OUT = Path("published/digits_updates")
 COMMAND = "python -m published.digits_updates.run"
+CLAIMS = Path("stages/vision/claims.yaml")  # whose bar is drawn
 TRAIN = "vision.digits.train"
 SCALE = 1.0  # of the outputs and of the numbers of classes
 GROUPS = (2, 5, 10)  # in which the ten digits are, in order
@@ -95,8 +97,9 @@ def main(
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn, from what is kept in the folder."""
     tables = {path.stem: read_table(path) for path in (folder / "tables").iterdir()}
+    asked = read_bars(CLAIMS)["trained_rank_is_not_low"]
     return {
-        "products": partial(ranks_of_products, tables["products"]),
+        "products": partial(ranks_of_products, tables["products"], SCALE, asked),
         "classes": partial(ranks_by_classes, tables["classes"]),
         "outputs": partial(outputs_of_ranks, tables["outputs"], tables["scaled"]),
     }

@@ -19,6 +19,7 @@ from lib.checkpoints.figures import (
 )
 from lib.files.files import InputError
 from lib.files.tables import read_tables
+from lib.pages.bars import read_bars
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import write_figures
@@ -43,6 +44,15 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
     "fitted": (cut_or_trained, {"fitted": "architecture base loss_base loss_tuned cut trained"}),
 }
 
+CLAIMS = Path(__file__).with_name("claims.yaml")
+BARS = {  # the claims whose bars are drawn, by figure
+    "pruning": "smallest_updates_go_first",
+    "rounding": "rounding_overstates_the_rank",
+    "heads": "learned_rank_above_null",
+    "adapters": "trained_attributed_beats_uniform",
+    "rules": "attributed_beats_others_elsewhere",
+}
+
 
 def main(tables: Path, figures: OutFolder) -> None:
     write_figures(figures, drawings(tables), as_svg)
@@ -54,10 +64,12 @@ def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
     chosen = {name: figure for name, figure in FIGURES.items() if there.issuperset(figure[1])}
     if not chosen:
         raise InputError(f"{tables}: wanted the tables of a figure, got {sorted(there)}")
-    return {
-        name: partial(draw, *read_tables(tables, needed).values())
-        for name, (draw, needed) in chosen.items()
-    }
+    bars = read_bars(CLAIMS)
+    found: dict[str, Callable[[], Figure]] = {}
+    for name, (draw, needed) in chosen.items():
+        more = {"bar": bars[BARS[name]]} if name in BARS else {}
+        found[name] = partial(draw, *read_tables(tables, needed).values(), **more)
+    return found
 
 
 if __name__ == "__main__":

@@ -36,11 +36,13 @@ from lib.gradual_rank.figures.staircase import (
 )
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
 from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
+from lib.pages.bars import Bar, read_bars
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import write_figures
 from lib.work.schemas import read_tables_of
 
+CLAIMS = Path(__file__).with_name("claims.yaml")  # whose bars are drawn, beside those of params
 WHOLE = "whole"  # the problem at whose size is descended
 Tables = dict[str, pd.DataFrame]
 
@@ -74,6 +76,7 @@ def drawings(
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
+    asked = read_bars(CLAIMS)
     d_full = read_params(full_d_model, int)
     t = read_tables_of(HEADS, metrics)
     c = read_tables_of(OPTIMIZERS, optimizers)
@@ -104,9 +107,9 @@ def drawings(
         "figure-9": partial(disturbed_at_random, t["paths"], d),
         "figure-10": partial(disturbed_at_a_rise, t["paths"], d),
         "full-weights": partial(full_matrices, t["rises"], t["full_ratios"]),
-        "errors": partial(errors_by_scale, errors, problems, bar.log10_init_scale),
+        "errors": partial(errors_by_scale, errors, problems, bar.log10_init_scale, asked),
         "supports": partial(supports_by_scale, errors, t["stages"], t["departed"], problems),
-        "charges": partial(charges_and_rises, t["charges"], t["stages"], errors, problems),
+        "charges": partial(charges_and_rises, t["charges"], t["stages"], errors, problems, asked),
         "assumptions": partial(
             assumption_checks,
             t["stages"],
@@ -131,7 +134,7 @@ def drawings(
         examples = [case(t, name) for name in every.loc[literal, "name"]]
         drawn["example-4-6"] = partial(one_head, examples, errors)
     if WHOLE in set(every["name"]):
-        drawn |= at_paper_size(s, case(t, WHOLE))
+        drawn |= at_paper_size(s, case(t, WHOLE), asked["batches_follow"])
     tied = t["twins"]["problem"].unique() if len(t["twins"]) else []
     free = problems.loc[problems["n_layers"].notna() & ~problems["name"].isin(tied), "name"]
     if len(free) and len(tied):
@@ -145,7 +148,7 @@ def drawings(
     return drawn
 
 
-def at_paper_size(tables: Tables, whole: Case) -> dict[str, Callable[[], Figure]]:
+def at_paper_size(tables: Tables, whole: Case, bar: Bar) -> dict[str, Callable[[], Figure]]:
     """Figure 2 at the paper's size, and the descents on batches beside the flow of the `whole`
     head.
     """
@@ -160,7 +163,12 @@ def at_paper_size(tables: Tables, whole: Case) -> dict[str, Callable[[], Figure]
             entries_and_singular_values, flow, stages, first, rises.iloc[:1], d
         ),
         "batches": partial(
-            descents_on_batches, tables["batches"], tables["directions"], tables["losses"], flow
+            descents_on_batches,
+            tables["batches"],
+            tables["directions"],
+            tables["losses"],
+            flow,
+            bar,
         ),
     }
 

@@ -3,7 +3,7 @@
 A data set has these figures; the tables of several optimisers have figures of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from lib.files.files import InputError
 from lib.files.params import Interval, Positive, read_params
 from lib.files.tables import read_tables
+from lib.pages.bars import Bar, read_bars
 from lib.pages.style import as_svg
 from lib.vision.figures.cuts import accuracy_against_pruning, accuracy_against_rank
 from lib.vision.figures.ranks import (
@@ -49,7 +50,10 @@ TABLES = {  # the tables of a data set, with the columns that every one has
     "equal_loss": "init_scale matrix train_loss learned permuted",
     "directions": "control init_scale matrix seed layer head singular_value begun ended",
     "scales": "use init_scale",
+    "growth": "matrix control init_scale seed growth",
 }
+WHOLE = "stable_rank init_scale"  # of whole updates, where weights were kept
+CLAIMS = Path(__file__).with_name("claims.yaml")  # whose bars are drawn
 OF_OPTIMIZERS = {  # the tables of several optimisers
     "trained": "rule labels init_scale seed step train_loss",
     "ranks": "rule labels init_scale seed step matrix of stable_rank",
@@ -74,12 +78,15 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn; those of several optimisers have tables of their own."""
     params = read_params(section, Plot)
     if (tables / "rates.parquet").exists():
-        return of_optimizers(read_tables(tables, OF_OPTIMIZERS))
-    return of_data_set(read_tables(tables, TABLES), params, section)
+        return of_optimizers(read_tables(tables, OF_OPTIMIZERS), read_bars(CLAIMS))
+    named = TABLES
+    if (tables / "whole_ranks.parquet").exists():
+        named = TABLES | {"whole_ranks": WHOLE}
+    return of_data_set(read_tables(tables, named), params, section, read_bars(CLAIMS))
 
 
 def of_data_set(
-    tables: dict[str, pd.DataFrame], params: Plot, section: str
+    tables: dict[str, pd.DataFrame], params: Plot, section: str, bars: Mapping[str, Bar]
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure of a data set is drawn."""
     training = tables["training"]
@@ -91,22 +98,55 @@ def of_data_set(
     [reference] = by_use["reference"]
     scales = by_use.get("growth", [reference])
     place = (params.layer, params.head)
+    low = bars["low_rank_at_default_scale"]
     drawn = {
         "figure-1": partial(normalised_spectra, spectra, reference, *place),
-        "figure-3": partial(spectra_through_training, spectra, scales, *place, params.lines),
-        "rises": partial(rises_of_directions, tables["directions"], reference, *place),
-        "figure-4": partial(rank_against_init_scale, ranks, training, params.trained_loss),
-        "figure-5-KQ": partial(spectra_of_heads, spectra, "W_KQ", reference),
-        "figure-5-VO": partial(spectra_of_heads, spectra, "W_VO", reference),
-        "figure-12": partial(rank_through_training, ranks, scales),
+        "figure-3": partial(
+            spectra_through_training,
+            spectra,
+            ranks,
+            scales,
+            *place,
+            params.lines,
+            bars["rank_of_w_vo_grows_with_init_scale"],
+        ),
+        "rises": partial(
+            rises_of_directions,
+            tables["directions"],
+            reference,
+            *place,
+            bars["directions_rise_one_after_another"],
+        ),
+        "figure-4": partial(
+            rank_against_init_scale,
+            ranks,
+            training,
+            params.trained_loss,
+            bars["rank_of_w_kq_grows_with_init_scale"],
+        ),
+        "figure-5-KQ": partial(spectra_of_heads, spectra, ranks, "W_KQ", reference, low),
+        "figure-5-VO": partial(spectra_of_heads, spectra, ranks, "W_VO", reference, low),
+        "figure-12": partial(
+            rank_through_training,
+            ranks,
+            tables["growth"],
+            scales,
+            bars["rank_grows_through_training"],
+        ),
         "learning-curves": partial(learning_curves, training),
-        "nulls": partial(rank_against_nulls, ranks, scales),
-        "truncation": partial(accuracy_against_rank, tables["truncate"]),
-        "pruning": partial(accuracy_against_pruning, tables["prune"]),
+        "nulls": partial(rank_against_nulls, ranks, scales, bars["low_rank_at_every_scale"]),
+        "truncation": partial(
+            accuracy_against_rank,
+            tables["truncate"],
+            tables.get("whole_ranks"),
+            bars["accuracy_takes_more_than_stable_rank"],
+        ),
+        "pruning": partial(accuracy_against_pruning, tables["prune"], bars["tenth_can_be_pruned"]),
     }
     compared = where_learned(tables["equal_loss"])
     if len(compared):
-        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, compared)
+        needed = bars["permuted_labels_need_more_rank"]
+        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, compared, needed)
     return drawn
 
 
@@ -124,12 +164,14 @@ def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
         raise InputError(f"{section}.lines: {wanted}, got {params.lines}")
 
 
-def of_optimizers(tables: dict[str, pd.DataFrame]) -> dict[str, Callable[[], Figure]]:
+def of_optimizers(
+    tables: dict[str, pd.DataFrame], bars: Mapping[str, Bar]
+) -> dict[str, Callable[[], Figure]]:
     """How each figure of several optimisers is drawn, of one scale at that of the rates' choice."""
     ranks = tables["ranks"]
     [scale] = tables["rates"]["init_scale"].unique().tolist()
     return {
-        "optimizers": partial(ranks_of_optimizers, ranks),
+        "optimizers": partial(ranks_of_optimizers, ranks, scale, bars["muon_rank_is_high"]),
         "optimizers-equal-loss": partial(ranks_at_loss, ranks, tables["trained"], scale),
         "optimizers-truncation": partial(
             cuts_and_rates, tables["truncate"], tables["rates"], scale

@@ -69,6 +69,12 @@ def directions(row):
     return {"singular_value": size, "begun": more + row["number"], "ended": more + 6}
 
 
+def grown(row):
+    """Ones say the init scale, 3 more the product; tenths the control, hundredths the seed."""
+    more = SCALES.index(row["init_scale"]) + 3 * (row["matrix"] == "W_VO")
+    return {"growth": more + CONTROLS[row["control"]] / 100 + row["seed"] / 1000}
+
+
 def cut(row):
     kind = {"W_Q": 0.3, "all": 0.1, "W_1": 0.2}[row["kind"]]
     accuracy = kind + row["rank"] / 10 + 0.02 * (row["seed"] == 2)
@@ -105,6 +111,7 @@ def made(cells, growth):
         seed=SEEDS,
         **per_head,
     )
+    growths = every(grown, matrix=matrices, seed=SEEDS, init_scale_and_control=cells)
     uses = {"use": ["reference", *["growth"] * len(growth)], "init_scale": [0.5, *growth]}
     return {
         "ranks": ranks,
@@ -136,4 +143,5 @@ W_VO   5    0.5        15      17       .6
 W_VO   2    0.5        16      18       1.1
 """),
         "scales": pd.DataFrame(uses),
+        "growth": growths,
     }

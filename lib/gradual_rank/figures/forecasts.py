@@ -16,6 +16,7 @@ from lib.pages.style import (
     NULL_COLOR,
     READ_WIDTH,
     VIRIDIS,
+    number_panel,
     sized,
 )
 
@@ -108,6 +109,7 @@ def descents_beside_the_flow(
         yticks=[],
     )
     drift.set_title("Lemma 4.1: 0 in the flow", fontsize=9)
+    number_panel(error, drift)
     error.set_yticks(
         range(len(kinds)),
         labels=[f"{form}, {share:g} of the limit" for form, share in reversed(kinds)],

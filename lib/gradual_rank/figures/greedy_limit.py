@@ -4,6 +4,8 @@ Tables have a row per problem, seed and scale, or stage; `problems` says how man
 of what width, and which problem is studied.
 """
 
+from collections.abc import Mapping
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from lib.gradual_rank.figures.staircase import shade
+from lib.pages.bars import Bar, draw_bar
 from lib.pages.style import (
     INITIAL_COLOR,
     LOST_COLOR,
@@ -53,15 +56,19 @@ def label(problem: str, problems: pd.DataFrame) -> str:
 
 
 def errors_by_scale(
-    errors: pd.DataFrame, problems: pd.DataFrame, log10_init_scale: float
+    errors: pd.DataFrame,
+    problems: pd.DataFrame,
+    log10_init_scale: float,
+    bars: Mapping[str, Bar] = {},
 ) -> Figure:
     """Times, order, plateaus and final products against the init scale.
 
     A thin line is a seed, a thick one the median. The law, C / log(1 / init scale), has the C of
-    the studied problem from this init scale on.
+    the studied problem from this init scale on. The bars are those of the claims of these names.
     """
-    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 6.6))
-    times, finite, order, losses, products, final = panels.flat
+    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 7.4))
+    times, finite, order, products, losses, final = panels.flat
+    number_panel(times, products)
     columns = {
         times: "time_error_median",
         order: "order_agreement",
@@ -98,7 +105,18 @@ def errors_by_scale(
     final.set(yscale="log", ylabel="product error, last lasting plateau")
     for axes in panels.flat:
         _scale_axis(axes, errors)
-    figure.legend(*times.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    asked = {
+        products: "plateau_products_agree",
+        order: "order_agrees",
+        finite: "finite_times",
+    }
+    for axes, name in asked.items():
+        bar = bars.get(name)
+        said = bar.words(f", {words(studied)}") if bar else ""
+        draw_bar(axes, bar, label=said)
+    times.legend(loc="lower left", fontsize=7)
+    bar_said = [line for line in products.lines if str(line.get_label()).startswith("asked")]
+    products.legend(handles=bar_said, loc="lower left", fontsize=7.5)
     return figure
 
 
@@ -155,13 +173,18 @@ def supports_by_scale(
 
 
 def charges_and_rises(
-    charges: pd.DataFrame, stages: pd.DataFrame, errors: pd.DataFrame, problems: pd.DataFrame
+    charges: pd.DataFrame,
+    stages: pd.DataFrame,
+    errors: pd.DataFrame,
+    problems: pd.DataFrame,
+    bars: Mapping[str, Bar] = {},
 ) -> Figure:
     """The charges b of equations (10) and (17), their distance from Algorithm 1's, and the first
     rise.
 
     In the flow b = 1 − y / log(1 / init_scale). An active coordinate has b = 0 or 2, and all start
-    near 1. The last panel shows how long a rise takes.
+    near 1. The last panel shows how long a rise takes. The bars are those of the claims of these
+    names.
     """
     figure, (course, constant, rise) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1.5, 1, 1]
@@ -191,7 +214,14 @@ def charges_and_rises(
     rise.set(ylabel="duration of the first rise / at the least scale", ylim=(0.5, 1.15))
     for axes in (constant, rise):
         _scale_axis(axes, errors)
-    figure.legend(*constant.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    rise.legend(loc="lower right", fontsize=7, handlelength=1.3)
+    follows = bars.get("charges_follow")
+    name = words(problems.loc[problems["studied"], "name"].iloc[0])
+    draw_bar(constant, follows, label=follows.words(f", {name}") if follows else "")
+    draw_bar(rise, bars.get("rises_last_as_long"))
+    bar_said = [line for line in constant.lines if str(line.get_label()).startswith("asked")]
+    constant.legend(handles=bar_said, loc="upper right", fontsize=7.5)
+    number_panel(constant, rise)
     return figure
 
 

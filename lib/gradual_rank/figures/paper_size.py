@@ -11,31 +11,42 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, READ_WIDTH
+from lib.pages.bars import Bar
+from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, READ_WIDTH, number_panel
 
 LINES = ("-", "--", ":")  # the lines of descents
 
 
 def descents_on_batches(
-    activated: pd.DataFrame, rises: pd.DataFrame, losses: pd.DataFrame, flow: pd.DataFrame
+    activated: pd.DataFrame,
+    rises: pd.DataFrame,
+    losses: pd.DataFrame,
+    flow: pd.DataFrame,
+    bar: Bar | None = None,
 ) -> Figure:
     """The diagonal head on batches beside its flow, and full matrices on batches and without.
 
     For the head, panels show activation times against the flow's, and the losses of both. For full
     matrices they show how many directions have risen by when, and the losses. `flow` has the
-    trajectories of the head from the scales of the descents.
+    trajectories of the head from the scales of the descents. The bar is of how far from the flow's
+    the times are, as a share of them, in the median.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.6))
     times, diagonal, ranks, full = panels
     ends = [activated["flow"].min(), activated["flow"].max()]
-    for column, color, said in (
-        ("predicted", NULL_COLOR, "Algorithm 1"),
-        ("measured", MATRIX_COLORS["W_VO"], "on batches"),
+    for column, beside, color, said in (
+        ("predicted", "predicted", NULL_COLOR, "Algorithm 1"),
+        ("measured", "flow", MATRIX_COLORS["W_VO"], "on batches"),
     ):
-        times.plot(activated["flow"], activated[column], ".", color=color, label=said, ms=5)
+        off = (activated["measured"] / activated[beside] - 1).abs().median()
+        label = f"{said}: {100 * off:.2g} % off, median"
+        times.plot(activated["flow"], activated[column], ".", color=color, label=label, ms=5)
     times.plot(ends, ends, "--", color="black", lw=1)
     times.set(xlabel="activation in the flow", ylabel="activation", title="diagonal head")
-    times.legend()
+    if bar:
+        times.set_title(f"diagonal head\n({bar.words(' of the times')})", fontsize=9)
+    times.legend(fontsize=7.5)
+    number_panel(times)
     own = flow[flow["log10_init_scale"].isin(activated["log10_init_scale"].unique())]
     diagonal.plot(own["rescaled_time"], own["loss"], color="black", lw=2.5, label="flow")
     on_batches = losses["name"].isin(activated["name"].unique())

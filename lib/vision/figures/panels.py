@@ -1,9 +1,11 @@
 """What the figures of trained transformers share: panels, points, and axes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from lib.pages.style import MATRIX_NAMES
 
 PERMUTED = "labels=permuted"
+SCALE = "init scale (1 = library default)"
 FIRST_STEP_COLOR = "black"  # the update of the first step of training
 
 
@@ -59,6 +62,76 @@ def points(
     if len(values):
         axes.hlines(values.mean(), x - width, x + width, color=color, lw=2.5)
         axes.plot([x] * len(values), values, "o", ms=ms, mfc="none", color=color)
+
+
+def beside_each_other(
+    axes: Axes, kinds: Mapping[str, tuple[pd.Series, str | tuple[float, ...]]]
+) -> None:
+    """A column for each init scale, with a point for each seed of each kind and a bar at the mean.
+
+    A kind is a series by `init_scale` and `seed`, and its colour.
+    """
+    finite = {label: values[np.isfinite(values)] for label, (values, _) in kinds.items()}
+    scales = sorted(
+        {scale for values in finite.values() for scale in values.index.unique("init_scale")}
+    )
+    width = 0.7 / max(1, len(kinds))
+    for i, (label, (_, color)) in enumerate(kinds.items()):
+        shift = width * (i - 0.5 * (len(kinds) - 1))
+        of_scale = finite[label].index.get_level_values("init_scale")
+        for x, scale in enumerate(scales):
+            points(axes, x + shift, finite[label][of_scale == scale], color, width=0.4 * width)
+        axes.plot([], [], "o", ms=4, mfc="none", color=color, label=label)
+    axes.set_xticks(range(len(scales)), labels=[f"{scale:g}" for scale in scales])
+    axes.set_xlim(-0.6, max(1, len(scales)) - 0.4)
+    axes.set_xlabel(SCALE)
+    axes.grid(visible=False, axis="x")
+
+
+def own_panel(figure: Figure, axes: Axes) -> Axes:
+    """A panel in the place of another, whose axes it shares with none."""
+    place = axes.get_subplotspec()
+    assert place is not None
+    axes.remove()
+    return figure.add_subplot(place)
+
+
+def growth_between(axes: Axes, values: pd.Series, color: str, *, above: bool, label: str) -> None:
+    """The mean by init scale, a marker for each seed, and by how much each scale has more than the
+    one before: the median over seeds of the ratio, above or below the line.
+    """
+    by_seed = values.unstack("init_scale").sort_index(axis="columns")
+    means = by_seed.mean()
+    axes.plot(means.index, means, color=color, lw=2, label=label)
+    for _, own in by_seed.iterrows():
+        axes.plot(own.index, own, "o", ms=3.5, mfc="none", color=color)
+    ratios = (by_seed / by_seed.shift(axis="columns")).median()
+    beside: Any = {"textcoords": "offset points", "ha": "center", "va": "center"}
+    beside |= {"xytext": (-12, 15) if above else (12, -15), "fontsize": 9, "weight": "bold"}
+    scales = list(means.index)
+    for low, high in pairwise(scales):
+        middle = np.sqrt(low * high), np.sqrt(means[low] * means[high])
+        if np.isfinite(ratios[high]) and np.isfinite(middle[1]):
+            axes.annotate(f"× {ratios[high]:.2f}", middle, color=color, **beside)
+    axes.set(xscale="log", xlabel=SCALE)
+    axes.set_xticks(scales, labels=[f"{scale:g}" for scale in scales])
+    rank_axis(axes)
+
+
+def final_ranks(ranks: pd.DataFrame, of: str = "update", control: str = "none") -> pd.Series:
+    """Stable ranks at the last step, means over layers and heads, by matrix, init scale and seed;
+    a matrix that has one step alone, as at the start, has it there.
+    """
+    rows = ranks[(ranks["of"] == of) & (ranks["control"] == control)]
+    rows = rows[rows["step"] == rows["step"].max()]
+    rows = rows.assign(matrix=rows["matrix"].astype(str))
+    rows = rows.assign(init_scale=[float(f"{scale:g}") for scale in rows["init_scale"]])
+    return rows.groupby(["matrix", "init_scale", "seed"])["stable_rank"].mean()
+
+
+def of_matrix(values: pd.Series, matrix: str) -> pd.Series:
+    """The part of a series by matrix, init scale and seed that is of a matrix, or none of it."""
+    return values[values.index.get_level_values("matrix") == matrix].droplevel("matrix")
 
 
 def cut_axis(axes: Axes, cut: pd.DataFrame) -> None:

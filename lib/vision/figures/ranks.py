@@ -5,30 +5,47 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, PERMUTED_COLOR, scale_label
+from lib.pages.bars import Bar, draw_bar
+from lib.pages.style import (
+    MATRIX_COLORS,
+    MATRIX_NAMES,
+    NULL_COLOR,
+    PERMUTED_COLOR,
+    number_panel,
+    scale_label,
+    sized,
+)
 from lib.vision.figures.panels import (
     FIRST_STEP_COLOR,
     PERMUTED,
+    SCALE,
+    beside_each_other,
     by_product,
+    final_ranks,
+    growth_between,
     loss_axis,
+    of_matrix,
+    own_panel,
     points,
     rank_axis,
 )
 
-SCALE = "init scale (1 = library default)"
+PRODUCT = "Gaussian product"
 LEARNED_LOSS = 1.0  # below it a good part of the permuted labels is learned; guessing has ln 10
 
 
 def rank_against_init_scale(
-    table: pd.DataFrame, training: pd.DataFrame, trained_loss: float
+    table: pd.DataFrame, training: pd.DataFrame, trained_loss: float, bar: Bar | None = None
 ) -> Figure:
     """Figure 4: final stable rank of the update by init scale, beside its nulls, in every layer.
 
     Lines are means over heads and seeds, the band is the range over heads (means over seeds), a
     marker is a seed. It is hollow where the training loss of that scale stayed above
-    `trained_loss`: there the scale was not trained out.
+    `trained_loss`: there the scale was not trained out. The last panels have means over layers, and
+    by how much each scale has more than the one before.
     """
     last = table["step"].max()
     losses = training[(training["control"] == "none") & (training["step"] == last)]
@@ -44,10 +61,27 @@ def rank_against_init_scale(
         "first step": (plain & update & (table["step"] == 1), FIRST_STEP_COLOR),
     }
     layers = [int(layer) for layer in sorted(table["layer"].unique())]
-    titles = [f"layer {layer}" for layer in layers]
-    figure, panels = by_product(titles, (1.0 + 2.7 * len(layers), 5.6), xlabel=SCALE)
+    said = f" ({bar.words()})" if bar else ""
+    titles = [*(f"layer {layer}" for layer in layers), ""]
+    widths = [1.0] * len(layers) + [1.7]
+    size = sized(1.0 + 2.5 * sum(widths), 5.8)
+    figure, panels = by_product(titles, size, xlabel=SCALE, widths=widths)
     for matrix, row in panels.items():
-        for axes, layer in zip(row, layers, strict=True):
+        grown = own_panel(figure, row[-1])
+        if matrix == "W_KQ":
+            number_panel(grown)
+        for control, shade, label in (
+            ("none", MATRIX_COLORS[matrix], "true labels"),
+            (PERMUTED, PERMUTED_COLOR, "permuted labels"),
+        ):
+            of_all = of_matrix(final_ranks(table, control=control), matrix)
+            if len(of_all):
+                growth_between(grown, of_all, shade, above=control == "none", label=label)
+        grown.set_title(
+            rf"$\Delta$ {MATRIX_NAMES[matrix]}, all layers:" f"\n× the scale before{said}"
+        )
+        grown.legend(loc="upper left")
+        for axes, layer in zip(row, layers, strict=False):
             for label, (chosen, shade) in beside.items():
                 rows = _here(table[chosen], matrix, layer)
                 means = rows.groupby("init_scale")["stable_rank"].mean()
@@ -75,21 +109,34 @@ def rank_against_init_scale(
     return figure
 
 
-def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figure:
+def rank_through_training(
+    table: pd.DataFrame, growth: pd.DataFrame, init_scales: list[float], bar: Bar | None = None
+) -> Figure:
     """Figures 12, 14, 16: stable rank of both updates against the step, in every layer.
 
     A bold line is the mean over heads and seeds, a thin one is a seed, and violet is training on
     permuted labels, dotted for W_VO. The band goes from the lowest head to the highest, as means
-    over seeds.
+    over seeds. The last panel has the growth, the mean of the last third over that of the first.
     """
     chosen = table[(table["of"] == "update") & table["matrix"].isin(list(MATRIX_NAMES))]
     layers = [int(layer) for layer in sorted(chosen["layer"].unique())]
-    size = 1.0 + 2.6 * len(layers), 0.5 + 2.2 * len(init_scales)
+    widths = [1.0] * len(layers) + [1.6]
     figure, panels = plt.subplots(
-        len(init_scales), len(layers), figsize=size, sharex=True, sharey="row", squeeze=False
+        len(init_scales),
+        len(widths),
+        figsize=sized(1.0 + 2.4 * sum(widths), 0.7 + 2.2 * len(init_scales)),
+        sharex="col",
+        sharey="row",
+        squeeze=False,
+        width_ratios=widths,
     )
+    for axes in panels[:, -1]:
+        axes.remove()
+    grown = figure.add_subplot(panels[0][0].get_gridspec()[:, -1])
+    _growth(grown, growth, bar)
+    number_panel(grown)
     for row, scale in enumerate(init_scales):
-        for axes, layer in zip(panels[row], layers, strict=True):
+        for axes, layer in zip(panels[row], layers, strict=False):
             for matrix, name in MATRIX_NAMES.items():
                 rows = _here(chosen[np.isclose(chosen["init_scale"], scale)], matrix, layer)
                 plain = rows[rows["control"] == "none"]
@@ -122,11 +169,34 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
     return figure
 
 
-def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
+def _growth(axes: Axes, growth: pd.DataFrame, bar: Bar | None) -> None:
+    """The growth of the rank by init scale, under true and permuted labels, and the bar."""
+    growth = growth.assign(init_scale=[float(f"{scale:g}") for scale in growth["init_scale"]])
+    by_seed = growth.set_index(["matrix", "control", "init_scale", "seed"])["growth"]
+    kinds: dict[str, tuple[pd.Series, str]] = {}
+    for matrix, name in MATRIX_NAMES.items():
+        for control, color, more in (
+            ("none", MATRIX_COLORS[matrix], ""),
+            (PERMUTED, PERMUTED_COLOR, ", permuted labels"),
+        ):
+            levels = by_seed.index.get_level_values
+            values = by_seed[(levels("matrix") == matrix) & (levels("control") == control)]
+            if len(values):
+                kinds[rf"$\Delta$ {name}{more}"] = values.droplevel(["matrix", "control"]), color
+    beside_each_other(axes, kinds)
+    draw_bar(axes, bar)
+    axes.set(ylabel="growth: last third of a training / first third")
+    axes.set_title("all layers: does the rank grow?")
+    axes.legend(loc="upper left")
+
+
+def rank_against_nulls(
+    table: pd.DataFrame, init_scales: list[float], bar: Bar | None = None
+) -> Figure:
     """Final stable ranks of updates beside those of nulls, SGD and Muon, by init scale.
 
     A point is a seed's mean over layers and heads, and a bar stands at their mean. A panel has what
-    was run from its scale.
+    was run from its scale. The `bar` is of the Gaussian product, as a multiple of what was learned.
     """
     last = table["step"].max()
     table = table[table["matrix"].isin(list(MATRIX_NAMES))]
@@ -138,7 +208,7 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
         "permuted labels": (table["control"] == PERMUTED) & final,
         "first step": plain & update & (table["step"] == 1),
         "Gaussian factors": plain & (table["of"] == "gaussian"),
-        "Gaussian product": plain & (table["of"] == "gaussian product"),
+        PRODUCT: plain & (table["of"] == "gaussian product"),
         "trained with SGD": table["control"].str.startswith("optimizer=sgd") & final,
         "trained with Muon": table["control"].str.startswith("optimizer=muon") & final,
     }
@@ -157,23 +227,46 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
         share_y=True,
         widths=[max(1, len(names)) for names in there.values()],
     )
+    ratios: dict[float, Axes] = {}
+    names: dict[Axes, str] = {}
     for matrix, row in panels.items():
         shades = {
             "permuted labels": PERMUTED_COLOR,
             "first step": FIRST_STEP_COLOR,
             "Gaussian factors": NULL_COLOR,
-            "Gaussian product": NULL_COLOR,
+            PRODUCT: NULL_COLOR,
         }
         for axes, scale in zip(row, init_scales, strict=True):
             here = (table["matrix"] == matrix) & np.isclose(table["init_scale"], scale)
+            means: dict[str, float] = {}
             for x, label in enumerate(there[scale]):
                 by_seed = table[here & shown[label]].groupby("seed")["stable_rank"].mean()
                 points(axes, x, by_seed, shades.get(label, MATRIX_COLORS[matrix]), width=0.3)
+                means[label] = float(by_seed.mean())
+            gaussian = there[scale].index(PRODUCT) if PRODUCT in there[scale] else None
+            ratio = means.get(PRODUCT, np.nan) / means.get("learned", np.nan)
+            if gaussian is not None and np.isfinite(ratio):
+                ratios[ratio] = axes
+                beside: Any = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
+                said = f"× {ratio:.1f}"
+                axes.annotate(said, (gaussian, means[PRODUCT]), weight="bold", fontsize=9, **beside)
             places = range(len(there[scale]))
             axes.set_xticks(places, labels=there[scale], rotation=40, ha="right")
             axes.set_xlim(-0.5, max(1, len(places)) - 0.5)
             axes.grid(visible=False, axis="x")
             rank_axis(axes)
+            if np.isfinite(ratio):
+                said = bar.words(" times the learned") if bar else ""
+                draw_bar(axes, bar, times=means["learned"], label=said)
+                names[axes] = f"{MATRIX_NAMES[matrix]}, {scale_label(scale)}"
+    if ratios:
+        nearest = ratios[min(ratios)]
+        number_panel(nearest)
+        nearest.tick_params(labelleft=True)
+        low, high = nearest.get_ylim()
+        nearest.set(ylim=(low, 1.3 * high), title=rf"$\Delta$ {names[nearest]}")
+        if bar:
+            nearest.legend(loc="lower left", fontsize=8)
     return figure
 
 
@@ -187,13 +280,19 @@ def where_learned(compared: pd.DataFrame) -> pd.DataFrame:
 
 
 def rank_against_loss(
-    ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.DataFrame
+    ranks: pd.DataFrame,
+    training: pd.DataFrame,
+    compared: pd.DataFrame,
+    bar: Bar | None = None,
 ) -> Figure:
     """Stable ranks against the falling training loss; means over layers and heads.
 
     A line is a seed; a cross marks where both labels have the same training loss, the lowest to
-    which both come down; `compared` has these points, of the init scales that are shown.
+    which both come down; `compared` has these points, of the init scales that are shown. The bar is
+    a multiple of the rank under true labels there.
     """
+    ratios: dict[float, Axes] = {}
+    names: dict[Axes, str] = {}
     scales = sorted(compared["init_scale"].unique())
     keys = ["init_scale", "control", "seed", "step"]
     losses = training[training["control"].isin(["none", PERMUTED])]["train_loss"]
@@ -218,8 +317,24 @@ def rank_against_loss(
                 cross: Any = {"ms": 7, "mew": 1.6, "color": color, "label": f"{labels} labels"}
                 axes.plot(at["train_loss"], at[kind], "x", **cross)
             loss_axis(axes, ticks)
-        row[0].legend(fontsize=8)
+            ratio = float((at["permuted"] / at["learned"]).median())
+            if np.isfinite(ratio):
+                ratios.setdefault(ratio, axes)
+                name = rf"$\Delta$ {MATRIX_NAMES[matrix]}, {scale_label(scale)}"
+                names[axes] = f"{name}:\npermuted labels have {ratio:.2f} times the rank"
     panels["W_KQ"][0].invert_xaxis()
+    for matrix, row in panels.items():
+        for axes, scale in zip(row, scales, strict=True):
+            at = compared[(compared["matrix"] == matrix) & (compared["init_scale"] == scale)]
+            said = bar.words(" times true labels'") if bar else ""
+            draw_bar(axes, bar, times=float(at["learned"].median()), label=said)
+        row[0].legend(fontsize=8)
+    if ratios:
+        least = ratios[min(ratios)]
+        number_panel(least)
+        least.tick_params(labelleft=True, labelbottom=True)
+        least.set(title=names[least], xlabel="training loss")
+        least.legend(fontsize=8)
     return figure
 
 

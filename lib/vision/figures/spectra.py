@@ -7,16 +7,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from lib.pages.bars import Bar, draw_bar
 from lib.pages.style import (
     GREENS,
     INITIAL_COLOR,
     MATRIX_COLORS,
     MATRIX_NAMES,
     PERMUTED_COLOR,
+    TRAINED_COLOR,
     VIRIDIS,
+    number_panel,
     scale_label,
+    sized,
 )
-from lib.vision.figures.panels import PERMUTED, by_product
+from lib.vision.figures.panels import (
+    FIRST_STEP_COLOR,
+    PERMUTED,
+    beside_each_other,
+    by_product,
+    final_ranks,
+    growth_between,
+    of_matrix,
+    points,
+    rank_axis,
+)
 
 
 def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
@@ -44,20 +58,47 @@ def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head:
 
 
 def spectra_through_training(
-    table: pd.DataFrame, init_scales: list[float], layer: int, head: int, top: int
+    table: pd.DataFrame,
+    ranks: pd.DataFrame,
+    init_scales: list[float],
+    layer: int,
+    head: int,
+    top: int,
+    bar: Bar | None = None,
 ) -> Figure:
-    """Figure 3: the singular values of the update of one head against the step, by init scale."""
-    size = max(5.8, 3.0 * len(init_scales)), 5.2  # the title needs the width
+    """Figure 3: the singular values of the update of one head against the step, by init scale.
+
+    The last panels have the stable rank of all heads in the end, and after the first step, and by
+    how much each scale has more than the one before.
+    """
+    widths = [1.0] * len(init_scales) + [1.6]
+    said = f" ({bar.words()})" if bar else ""
     figure, panels = by_product(
-        [scale_label(scale) for scale in init_scales],
-        size,
+        [*(scale_label(scale) for scale in init_scales), ""],
+        sized(max(5.8, 2.6 * sum(widths)), 5.6),  # the title needs the width
         quantity="singular values",
         xlabel="step",
         share_y=False,
+        widths=widths,
     )
+    first = ranks[ranks["step"] == 1]
+    for matrix, row in panels.items():
+        for of, color, label in (
+            (ranks, MATRIX_COLORS[matrix], "last step"),
+            (first, FIRST_STEP_COLOR, "first step"),
+        ):
+            by_seed = of_matrix(final_ranks(of), matrix)
+            if len(by_seed):
+                growth_between(row[-1], by_seed, color, above=of is ranks, label=label)
+        row[-1].set_ylabel("stable rank")
+        row[-1].set_title(
+            rf"$\Delta$ {MATRIX_NAMES[matrix]}, all heads:" f"\n× the scale before{said}"
+        )
+        row[-1].legend(loc="upper left")
+    number_panel(panels["W_VO"][-1])
     here = (table["layer"] == layer) & (table["head"] == head) & (table["of"] == "update")
     for matrix, row in panels.items():
-        for axes, scale in zip(row, init_scales, strict=True):
+        for axes, scale in zip(row, init_scales, strict=False):
             chosen = here & (table["matrix"] == matrix) & (table["init_scale"] == scale)
             rows = table[chosen].sort_values("step")
             values = np.stack(list(rows["singular_values"]))[:, :top]
@@ -73,12 +114,15 @@ def spectra_through_training(
     return figure
 
 
-def rises_of_directions(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
+def rises_of_directions(
+    table: pd.DataFrame, init_scale: float, layer: int, head: int, bar: Bar | None = None
+) -> Figure:
     """Figure 3, by direction: from which step to which each singular value of a head's update rises
     from a tenth of its last value to nine tenths, under true and permuted labels.
 
     The largest stands at the top. Directions that rise one after another are a staircase, in which
-    no two bars share a step.
+    no two bars share a step. The last panel has the share that waits for the one before, as a mean
+    over all heads.
     """
     here = (table["layer"] == layer) & (table["head"] == head)
     here &= np.isclose(table["init_scale"], init_scale)
@@ -86,9 +130,16 @@ def rises_of_directions(table: pd.DataFrame, init_scale: float, layer: int, head
     chosen = table[here & (table["seed"] == seed)]
     drawn = {"none": "true labels", PERMUTED: "permuted labels"}
     shown = [control for control in drawn if (chosen["control"] == control).any()]
-    size = 9.4, 0.9 + 2.3 * len(shown)
-    figure, panels = plt.subplots(len(shown), 2, figsize=size, sharex=True, squeeze=False)
-    for row, control in zip(panels, shown, strict=True):
+    size = sized(12.0, 1.4 + 2.3 * len(shown))
+    figure, panels = plt.subplots(
+        len(shown), 3, figsize=size, sharex="col", squeeze=False, width_ratios=[1, 1, 1.1]
+    )
+    for axes in panels[:, -1]:
+        axes.remove()
+    apart = figure.add_subplot(panels[0][0].get_gridspec()[:, -1])
+    _apart(apart, table, bar)
+    number_panel(apart)
+    for row, control in zip(panels[:, :-1], shown, strict=True):
         for axes, (matrix, name) in zip(row, MATRIX_NAMES.items(), strict=True):
             rows = chosen[(chosen["control"] == control) & (chosen["matrix"] == matrix)]
             rows = rows.sort_values("singular_value", ascending=False)
@@ -99,21 +150,67 @@ def rises_of_directions(table: pd.DataFrame, init_scale: float, layer: int, head
             axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set_title(rf"$\Delta$ {name}, {drawn[control]}")
         row[0].set_ylabel("direction, largest first")
-    for axes in panels[-1]:
+    for axes in panels[-1][:-1]:
         axes.set_xlabel("step")
     said = f"{scale_label(init_scale)}, layer {layer}, head {head}, seed {seed}"
     figure.suptitle(f"{said}; each bar from 10 % to 90 % of a singular value's last size")
     return figure
 
 
-def spectra_of_heads(table: pd.DataFrame, matrix: str, init_scale: float) -> Figure:
-    """Figures 5, 11, 13: the final update's spectrum against the initial one, of every head."""
+def _apart(axes: Axes, table: pd.DataFrame, bar: Bar | None) -> None:
+    """The share of directions that begin after the one that ended before them, by init scale."""
+    keys = ["matrix", "control", "init_scale", "seed", "layer", "head"]
+    ordered = table.sort_values("ended", kind="stable")
+    before = ordered.groupby(keys, observed=True)["ended"].shift()
+    waits = ordered.assign(waits=(ordered["begun"] >= before).astype(float))[before.notna()]
+    waits = waits.assign(init_scale=[float(f"{scale:g}") for scale in waits["init_scale"]])
+    shares = waits.groupby(keys, observed=True)["waits"].mean()
+    by_seed = shares.groupby(level=keys[:4]).mean()
+    levels = by_seed.index.get_level_values
+    kinds: dict[str, tuple[pd.Series, str]] = {}
+    for matrix, name in MATRIX_NAMES.items():
+        for control, color, more in (
+            ("none", MATRIX_COLORS[matrix], ""),
+            (PERMUTED, PERMUTED_COLOR, ", permuted labels"),
+        ):
+            own = by_seed[(levels("matrix") == matrix) & (levels("control") == control)]
+            if len(own):
+                kinds[rf"$\Delta$ {name}{more}"] = own.droplevel(["matrix", "control"]), color
+    beside_each_other(axes, kinds)
+    axes.set_ylim(-0.03, 1.03)
+    draw_bar(axes, bar)
+    axes.set(ylabel="share of directions that wait for the one before")
+    axes.set_title("all layers and heads: one after another?")
+    axes.legend(loc="upper left")
+
+
+def spectra_of_heads(
+    table: pd.DataFrame,
+    ranks: pd.DataFrame,
+    matrix: str,
+    init_scale: float,
+    bar: Bar | None = None,
+) -> Figure:
+    """Figures 5, 11, 13: the final update's spectrum against the initial one, of every head.
+
+    The panel on the right has their stable ranks.
+    """
     chosen = table[(table["matrix"] == matrix) & (table["init_scale"] == init_scale)]
     layers, heads = (sorted(chosen[name].unique()) for name in ("layer", "head"))
-    size = 1.0 + 1.75 * len(heads), 0.6 + 1.5 * len(layers)
-    figure, panels = plt.subplots(
-        len(layers), len(heads), figsize=size, sharex=True, sharey=True, squeeze=False
-    )
+    widths = [1.0] * len(heads) + [0.25, 2.1]
+    size = sized(1.0 + 1.65 * sum(widths), 0.9 + 1.6 * len(layers))
+    figure = plt.figure(figsize=size)
+    places = figure.add_gridspec(len(layers), len(widths), width_ratios=widths)
+    panels = np.empty((len(layers), len(heads)), object)
+    for row, column in np.ndindex(panels.shape):
+        shared = panels[0][0]
+        panels[row][column] = axes = figure.add_subplot(
+            places[row, column], sharex=shared, sharey=shared
+        )
+        axes.label_outer()
+    number = figure.add_subplot(places[:, -1])
+    _ranks_of_heads(number, ranks, matrix, init_scale, bar)
+    number_panel(number)
     last = chosen[chosen["of"] == "update"]["step"].max()
     for (layer, head), rows in chosen.groupby(["layer", "head"], observed=True):
         axes: Axes = panels[layers.index(layer)][heads.index(head)]
@@ -128,6 +225,40 @@ def spectra_of_heads(table: pd.DataFrame, matrix: str, init_scale: float) -> Fig
     figure.supylabel(rf"singular values of {MATRIX_NAMES[matrix]}", fontsize=9.5)
     figure.suptitle(f"{scale_label(init_scale)}, seed {table['seed'].iloc[0]}", x=0.02, ha="left")
     return figure
+
+
+def _ranks_of_heads(
+    axes: Axes, ranks: pd.DataFrame, matrix: str, init_scale: float, bar: Bar | None
+) -> None:
+    """The stable rank of the update of each head and of its initial matrix, means over seeds; bars
+    and numbers are means over all.
+    """
+    here = ranks[(ranks["matrix"] == matrix) & (ranks["control"] == "none")]
+    here = here[np.isclose(here["init_scale"], init_scale)]
+    kinds = {"update": TRAINED_COLOR, "initial": INITIAL_COLOR}
+    for x, (of, color) in enumerate(kinds.items()):
+        rows = here[here["of"] == of]
+        rows = rows[rows["step"] == rows["step"].max()]
+        of_heads = rows.groupby(["layer", "head"], observed=True)["stable_rank"].mean()
+        if len(of_heads):
+            points(axes, x, of_heads, color, width=0.25)
+            said = f"{of_heads.mean():.1f}"
+            axes.annotate(
+                said,
+                (x + 0.3, of_heads.mean()),
+                color=color,
+                fontsize=9.5,
+                weight="bold",
+                va="center",
+            )
+    axes.set_xticks(range(2), labels=["update", "initial state"])
+    axes.set_xlim(-0.5, 1.6)
+    axes.grid(visible=False, axis="x")
+    axes.set_title(f"all heads: stable rank\nof {MATRIX_NAMES[matrix]}")
+    rank_axis(axes)
+    draw_bar(axes, bar)
+    if bar:
+        axes.legend(loc="center left")
 
 
 def _index_label(table: pd.DataFrame) -> str:

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lib.pages.bars import Bar, draw_bar
 from lib.pages.style import (
     BLUE,
     BROWN,
@@ -15,6 +16,7 @@ from lib.pages.style import (
     READ_WIDTH,
     TEAL,
     VIRIDIS,
+    number_panel,
     ranged,
     scale_label,
 )
@@ -79,11 +81,13 @@ def color_of(rule: str) -> str:
     return OPTIMIZERS.get(rule, ("", "black"))[1]
 
 
-def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
+def ranks_of_optimizers(
+    ranks: pd.DataFrame, init_scale: float = 1.0, bar: Bar | None = None
+) -> Figure:
     """Stable ranks of updates by optimiser and init scale, also on permuted labels.
 
     They are taken after the first step and at the end. A point is a seed's mean over layers and
-    heads, and a bar stands at their mean.
+    heads, and a bar stands at their mean. The `bar` is Muon's, from the init scale.
     """
     updates = ranks[ranks["of"] == "update"]
     rules = list(dict.fromkeys(updates["rule"]))
@@ -109,6 +113,11 @@ def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
             axes.set_xticks(range(len(rules)), labels=[name_of(rule) for rule in rules])
             axes.grid(visible=False, axis="x")
             rank_axis(axes)
+            if np.isclose(scale, init_scale):
+                draw_bar(axes, bar, label=f"Muon, {bar.words()}" if bar else None)
+                axes.legend(loc="upper left", fontsize=8)
+                if matrix == "W_KQ":
+                    number_panel(axes)
         row[0].legend(loc="upper left")
     return figure
 
@@ -150,6 +159,7 @@ def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: floa
         tried = rates[rates["rule"] == rule].groupby("learning_rate")["train_loss"].mean()
         right.plot(tried.index, tried, **line)
         right.plot(tried.idxmin(), tried.min(), "o", ms=11, mfc="none", color=color_of(rule))
+    number_panel(left)
     cut_axis(left, at)
     left.set(xlabel="rank r that all updates are cut to", ylabel="test accuracy", ylim=(0, 1.02))
     right.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="final training loss")

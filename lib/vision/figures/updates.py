@@ -4,7 +4,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lib.pages.bars import Bar
 from lib.pages.style import (
+    BOUND_COLOR,
     GREEN,
     INITIAL_COLOR,
     MATRIX_COLORS,
@@ -12,15 +14,19 @@ from lib.pages.style import (
     NULL_COLOR,
     READ_WIDTH,
     VIRIDIS,
+    number_panel,
     ranged,
 )
 from lib.vision.figures.panels import PERMUTED, points, rank_axis
 
 
-def ranks_of_products(table: pd.DataFrame) -> Figure:
+def ranks_of_products(
+    table: pd.DataFrame, init_scale: float = 1.0, bar: Bar | None = None
+) -> Figure:
     """Stable ranks of products at the start, when trained, and of updates, by init scale.
 
-    A point is a seed's mean over layers and heads, and a bar stands at their mean.
+    A point is a seed's mean over layers and heads, and a bar stands at their mean. The bar of the
+    trained product is a multiple of the rank at the start, from an init scale up.
     """
     table = table[table["data"] == "digits"]
     scales = sorted(table["init_scale"].unique())
@@ -36,13 +42,20 @@ def ranks_of_products(table: pd.DataFrame) -> Figure:
             means = rows.groupby(["init_scale", "seed"])["rank"].mean()
             for x, scale in enumerate(scales):
                 points(axes, x + shift, means.loc[scale], color, width=0.08)
+                if bar and of == "initial" and scale >= init_scale:
+                    asked = bar.ends[0] * means.loc[scale].mean()
+                    axes.hlines(asked, x - 0.35, x + 0.35, color=BOUND_COLOR, ls="--", lw=1.4)
             axes.plot([], [], "o", ms=4, mfc="none", color=color, label=label)
+        if bar:
+            said = bar.words(" times the initial")
+            axes.plot([], [], "--", color=BOUND_COLOR, lw=1.4, label=said)
         axes.set_xticks(range(len(scales)), labels=[f"{scale:g}" for scale in scales])
         axes.set(title=name, xlabel="init scale (1 = library default)")
         axes.grid(visible=False, axis="x")
-        axes.legend(loc="lower right")
+        axes.legend(loc="center left")
         rank_axis(axes)
     panels[0].set_ylabel("stable rank")
+    number_panel(panels[0])
     return figure
 
 
@@ -64,6 +77,8 @@ def ranks_by_classes(table: pd.DataFrame) -> Figure:
         axes.set(title=name, xlabel="step")
     panels[0].set_ylabel("stable rank of the update")
     panels[0].legend(title="dashed: permuted labels")
+    panels[1].legend(title="dashed: permuted labels")
+    number_panel(panels[0])
     return figure
 
 
@@ -98,4 +113,5 @@ def outputs_of_ranks(outputs: pd.DataFrame, scaled: pd.DataFrame) -> Figure:
     right.set(yscale="log", xlabel="times what is added", ylabel="training loss")
     left.legend(loc="lower left")
     right.legend()
+    number_panel(left)
     return figure

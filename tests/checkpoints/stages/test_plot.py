@@ -5,6 +5,7 @@ import pytest
 
 from lib.checkpoints import figures
 from lib.files.files import InputError
+from lib.pages.style import as_svg
 from stages.checkpoints.plot import drawings
 from tests.checkpoints.checkpoints_tables import rows
 
@@ -12,6 +13,8 @@ from tests.checkpoints.checkpoints_tables import rows
 def test_every_figure_is_drawn_whose_tables_are_there(evaluated):
     found = drawings(evaluated[1] / "tables")
     assert set(found) == {"heads", "plans", "pruning", "ranks", "rounding"}
+    views = {name for name, draw in found.items() if b'<view id="number"' in as_svg(draw)}
+    assert views == {"heads", "plans", "pruning", "rounding"}
 
 
 def test_a_folder_without_tables_is_refused(tmp_path):
