@@ -68,10 +68,10 @@ def runs_of_another_family(folder: Path, project: Path) -> list[Path]:
 
 
 def measures_of_another_family(folder: Path, project: Path) -> list[Path]:
-    file = folder / "metrics/low_rank_sparse/measures.json"
+    file = folder / "metrics/low_rank_sparse/measures.csv"
     if not file.exists():
         return []
-    shutil.copy(project / "metrics/decision_lists/measures.json", file)
+    shutil.copy(project / "metrics/gradual_rank/measures.csv", file)
     return [file]
 
 
