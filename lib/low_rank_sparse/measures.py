@@ -1,20 +1,53 @@
 """What claims say of trainings, cuts and sweeps: a value per seed, also by what varies."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from lib.files.tables import pick
 from lib.low_rank_sparse.energy import gap, leading_energy, nuclear_tail, of_matrices
+from lib.matrices.ranks import summaries
+from lib.pages.measures import Row, Values, rows_of
 
 BySeed = pd.Series
 ByValue = dict[str, pd.Series]
-Measures = dict[str, BySeed | ByValue]
+Measures = dict[str, Values]
+Tables = Mapping[str, pd.DataFrame]
 
+MATRICES = ("W_Q", "W_K", "W_V", "W_O")
+PAIRS = {"W_Q and W_K": ["Q", "K"], "W_V and W_O": ["V", "O"]}  # with the columns of energy.py
 # The theorem wants fewer confusion tokens than this share of the label-relevant ones: 1 / (2 e).
 CONFUSION_ALLOWED = 1 / (2 * math.e)
+
+
+def rows_of_configuration(
+    name: str,
+    own: Tables,
+    null: Tables,
+    *,
+    steps: Sequence[int],
+    pruning_rate: float,
+    corollary_from: float,
+) -> list[Row]:
+    """The rows of a configuration's measures, by its own tables and those of its null.
+
+    A case is its name, with that of a matrix where there is a value for each.
+    """
+    alone = {
+        **training_measures(own["training"]),
+        **truncation_measures(own["truncate"]),
+        **direction_measures(own["directions"]),
+        **neuron_measures(own["neurons"]),
+        **pruning_measures(own["prune"], pruning_rate=pruning_rate, corollary_from=corollary_from),
+        **adapter_measures(own["adapt"]),
+    }
+    return [
+        *rows_of(alone, name),
+        *update_rows(name, own["spectra"], steps),
+        *null_rows(name, null["spectra"], null["directions"], null["neurons"], steps),
+    ]
 
 
 def training_measures(training: pd.DataFrame) -> Measures:
@@ -23,7 +56,14 @@ def training_measures(training: pd.DataFrame) -> Measures:
     return {"hinge": last["hinge"]}
 
 
-def update_measures(spectra: pd.DataFrame, steps: Sequence[int]) -> Measures:
+def with_ranks(spectra: pd.DataFrame, rtol: float) -> pd.DataFrame:
+    """The spectra of the four matrices' updates, and of Gaussian ones, with the numerical rank."""
+    rows = spectra[spectra["matrix"].isin(MATRICES) & spectra["of"].isin(["update", "gaussian"])]
+    ranks = summaries(list(rows["singular_values"]), rtol)["numerical_rank"]
+    return rows.assign(numerical_rank=ranks)
+
+
+def update_rows(name: str, spectra: pd.DataFrame, steps: Sequence[int]) -> list[Row]:
     """How low the rank of the updates is, and of Gaussian ones.
 
     Matrices that are judged together are judged by the worse.
@@ -35,40 +75,61 @@ def update_measures(spectra: pd.DataFrame, steps: Sequence[int]) -> Measures:
     tail = of_matrices(end, nuclear_tail)
     ranks = end.pivot_table(index="seed", columns="matrix", values="numerical_rank")
     by_step = energies_by_step(update, steps)
-    return {
-        **{f"energy_{letter}": energy[letter] for letter in energy},
-        **{f"numerical_rank_{letter}": ranks[f"W_{letter}"] for letter in energy},
+    alone: Measures = {
         "gaussian_energy": of_matrices(gaussian, leading_energy).max(axis=1),
-        "gap_QK": of_matrices(end, gap)[["Q", "K"]].max(axis=1),
-        "nuclear_tail_QK": tail[["Q", "K"]].max(axis=1),
-        "nuclear_tail_VO": tail[["V", "O"]].max(axis=1),
-        "energy_QK_by_step": {step: of.min(axis=1) for step, of in by_step.items()},
+        "gap": of_matrices(end, gap)[PAIRS["W_Q and W_K"]].max(axis=1),
+        "energy_by_step": {step: of.min(axis=1) for step, of in by_step.items()},
     }
+    return [
+        *rows_of(alone, name),
+        *rows_by_matrix(name, "energy", {f"W_{letter}": energy[letter] for letter in energy}),
+        *rows_by_matrix(name, "numerical_rank", {matrix: ranks[matrix] for matrix in MATRICES}),
+        *rows_by_matrix(
+            name, "nuclear_tail", {pair: tail[of].max(axis=1) for pair, of in PAIRS.items()}
+        ),
+    ]
 
 
-def null_measures(
-    spectra: pd.DataFrame, directions: pd.DataFrame, neurons: pd.DataFrame, steps: Sequence[int]
-) -> Measures:
+def null_rows(
+    name: str,
+    spectra: pd.DataFrame,
+    directions: pd.DataFrame,
+    neurons: pd.DataFrame,
+    steps: Sequence[int],
+) -> list[Row]:
     """How near to low rank trainings on permuted labels come; nothing where there are none.
 
     Matrices that are judged together are judged by the one nearest to low rank.
     """
     if spectra.empty:
-        return {}
+        return []
     update = spectra[spectra["of"] == "update"]
     end = update[update["step"] == update["step"].max()]
     energy = of_matrices(end, leading_energy)
     tail = of_matrices(end, nuclear_tail)
     by_step = energies_by_step(update, steps)
-    return {
-        **{f"permuted_energy_{letter}": energy[letter] for letter in energy},
-        "permuted_gap_QK": of_matrices(end, gap)[["Q", "K"]].min(axis=1),
-        "permuted_nuclear_tail_QK": tail[["Q", "K"]].min(axis=1),
-        "permuted_nuclear_tail_VO": tail[["V", "O"]].min(axis=1),
-        "permuted_energy_QK_by_step": {step: of.max(axis=1) for step, of in by_step.items()},
+    alone: Measures = {
+        "permuted_gap": of_matrices(end, gap)[PAIRS["W_Q and W_K"]].min(axis=1),
+        "permuted_energy_by_step": {step: of.max(axis=1) for step, of in by_step.items()},
         "permuted_alignment_K": direction_measures(directions)["alignment_K"],
         "permuted_bimodality": pick(neurons)["bimodality"],
     }
+    energies = {f"W_{letter}": energy[letter] for letter in energy}
+    tails = {pair: tail[of].min(axis=1) for pair, of in PAIRS.items()}
+    return [
+        *rows_of(alone, name),
+        *rows_by_matrix(name, "permuted_energy", energies),
+        *rows_by_matrix(name, "permuted_nuclear_tail", tails),
+    ]
+
+
+def rows_by_matrix(name: str, measure: str, by_matrix: Mapping[str, BySeed]) -> list[Row]:
+    """The rows of a measure that each matrix, or each pair of matrices, has for itself."""
+    return [
+        row
+        for matrix, values in by_matrix.items()
+        for row in rows_of({measure: values}, f"{name} {matrix}")
+    ]
 
 
 def energies_by_step(update: pd.DataFrame, steps: Sequence[int]) -> dict[str, pd.DataFrame]:
@@ -153,60 +214,71 @@ def adapter_measures(table: pd.DataFrame) -> Measures:
     return {"adapter_hinge": by_value(table, "hinge", "rank")} if len(table) else {}
 
 
-def sweep_measures(
+def as_swept(sweep: pd.DataFrame, fit_from_n_patterns: int) -> pd.DataFrame:
+    """The trainings of sweeps, with the number of the first batch that is fitted, from 1 on, and
+    whether they count for a power law.
+
+    That number is NaN where no batch is. What counts has few confusion tokens, as the theorem wants
+    it, and where the number of patterns varies at least so many of them.
+    """
+    allowed = meets_condition(sweep["n_confusion"], sweep["n_relevant"])
+    enough = (sweep["sweep"] != "patterns") | (sweep["value"] >= fit_from_n_patterns)
+    n_batches = sweep["fitted_step"].where(sweep["fitted_step"] >= 0) + 1
+    return sweep.assign(n_batches=n_batches, in_fit=allowed & enough)
+
+
+def sweep_rows(
     sweep: pd.DataFrame,
     samples: pd.DataFrame,
     *,
-    easy_n_relevant: int,
     n_patterns: int,
     decades_from: Sequence[float],
-) -> Measures:
-    """What every sweep shows, the exponents of each seed's power laws, and two controls."""
-    measures: Measures = {}
-    for name, rows in sweep.groupby("sweep"):
-        measures |= {f"{name}_{key}": of for key, of in one_sweep(rows).items()}
-    measures |= step_exponents(sweep, decades_from)
+) -> list[Row]:
+    """What every sweep shows, the exponents of each seed's power laws, and a control.
+
+    A case is the name of a sweep.
+    """
+    rows: list[Row] = []
+    for name, of in sweep.groupby("sweep"):
+        rows += rows_of(one_sweep(of), str(name))
+    rows += step_exponents(sweep, decades_from)
+    for name, of in samples.groupby("sweep"):
+        rows += rows_of({"slope_of_samples": exponents(of, "n_relevant", "n_needed")}, str(name))
     patterns = sweep[sweep["in_fit"] & (sweep["sweep"] == "patterns")]
-    measures["slope_of_third_in_patterns"] = exponents(patterns, "value", "W_K_next")
-    for name, rows in samples.groupby("sweep"):
-        measures[f"slope_of_{name}_in_relevant"] = exponents(rows, "n_relevant", "n_needed")
-    easy = pick(sweep, sweep="relevant_with_confusion", value=easy_n_relevant)
     clean = pick(sweep, sweep="noise", value=0)
     beyond = [sigma[n_patterns - 1] / sigma[0] for sigma in clean["W_K_singular_values"]]
-    measures["beyond_patterns_without_noise"] = pd.Series(beyond, clean.index, dtype=float)
-    measures["easy_without_attention_hinge"] = easy["hinge_without_attention"]
-    return measures
+    alone = {
+        "slope_of_third": exponents(patterns, "value", "W_K_next"),
+        "beyond_patterns_without_noise": pd.Series(beyond, clean.index, dtype=float),
+    }
+    return rows + rows_of(alone)
 
 
-def step_exponents(sweep: pd.DataFrame, decades_from: Sequence[float]) -> Measures:
+def step_exponents(sweep: pd.DataFrame, decades_from: Sequence[float]) -> list[Row]:
     """The exponents of the number of batches to a fit, in α* and in η, and their nulls.
 
     With confusion tokens the shares that meet the theorem's condition are fitted, and those outside
     it by themselves. In the step size every decade is fitted, and named by its least value. The
     null gives each value of a seed the number of batches of another one.
     """
-    rows = {
+    of = {
         name: sweep[sweep["sweep"] == name]
         for name in ("relevant", "relevant_with_confusion", "step_size")
     }
-    inside = {name: of[of["in_fit"]] for name, of in rows.items()}
-    confused = rows["relevant_with_confusion"]
-    outside = confused[~confused["in_fit"]]
-    measures: Measures = {}
-    for prefix, fitted in (
-        ("", inside),
-        ("shuffled_", {name: shuffled_batches(of, name) for name, of in inside.items()}),
-    ):
+    inside = {name: rows[rows["in_fit"]] for name, rows in of.items()}
+    shuffled = {name: shuffled_batches(rows, name) for name, rows in inside.items()}
+    confused = of["relevant_with_confusion"]
+    outside = exponents(confused[~confused["in_fit"]], "value", "n_batches")
+    found = rows_of({"slope_of_steps_outside_the_condition": outside})
+    for measure, fitted in (("slope_of_steps", inside), ("shuffled_slope_of_steps", shuffled)):
         for name in ("relevant", "relevant_with_confusion"):
-            found = exponents(fitted[name], "value", "n_batches")
-            measures[f"{prefix}slope_of_steps_in_{name}"] = found
-        measures[f"{prefix}slope_of_steps_in_step_size"] = {
+            found += rows_of({measure: exponents(fitted[name], "value", "n_batches")}, name)
+        by_decade = {
             f"{least:g}": exponents(decade(fitted["step_size"], least), "value", "n_batches")
             for least in decades_from
         }
-    found = exponents(outside, "value", "n_batches")
-    measures["slope_of_steps_outside_the_condition"] = found
-    return measures
+        found += rows_of({measure: by_decade}, "step_size")
+    return found
 
 
 def decade(rows: pd.DataFrame, least: float) -> pd.DataFrame:
@@ -249,14 +321,14 @@ def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
     """
     gaps = rows[["W_Q_gap", "W_K_gap"]]
     if rows["permuted"].all():
-        return {"gap_QK": by_value(rows.assign(of=gaps.min(axis=1)), "of")}
+        return {"swept_gap": by_value(rows.assign(of=gaps.min(axis=1)), "of")}
     columns = {
-        "rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"],
-        "energy_QK": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
-        "gap_QK": gaps.max(axis=1),
+        "swept_rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"],
+        "swept_energy": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
+        "swept_gap": gaps.max(axis=1),
     }
     if (rows["varies"] == "labels").all():
-        columns["energy_2_VO"] = rows[["W_V_energy_2", "W_O_energy_2"]].min(axis=1)
+        columns["swept_energy_2_of_values"] = rows[["W_V_energy_2", "W_O_energy_2"]].min(axis=1)
         more = ["hinge_at_rank_below", "hinge_at_rank_k"]
     else:
         more = ["small_share", "large_over_small"]

@@ -9,7 +9,6 @@ from typing import Annotated
 from matplotlib.figure import Figure
 
 from lib.files.params import Interval, read_params
-from lib.files.tables import read_measures, read_tables
 from lib.low_rank_sparse.figures.cuts import (
     adapters_against_cuts,
     attention_through_training,
@@ -27,22 +26,13 @@ from lib.low_rank_sparse.figures.updates import (
     singular_values_of_steps,
     spectra_and_nulls,
 )
+from lib.low_rank_sparse.tables.drawn import DRAWN
+from lib.pages.measures import read_measures
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import write_figures
+from lib.work.schemas import read_tables_of
 
-# The columns by which each table is known.
-TABLES = {
-    "training": "configuration seed step hinge accuracy attention",
-    "losses": "configuration seed step loss",
-    "spectra": "configuration seed matrix of step singular_values",
-    "truncate": "configuration seed kind rank hinge attention",
-    "prune": "configuration seed what order rate weights hinge",
-    "neurons": "configuration threshold small_share norms",
-    "adapt": "configuration seed rank hinge",
-    "sweep": "sweep varies value seed labels hinge W_Q_energy W_V_energy",
-    "samples": "sweep n_relevant seq_len n_needed",
-}
 LABELLED = {
     "classes_tied": "one output per class, tied",
     "classes_untied": "one output per class, untied",
@@ -57,21 +47,21 @@ class Shown:
     steps: tuple[Annotated[int, Interval("[1, 1e6]")], ...]
 
 
-def main(section: str, metrics: Path, figures: OutFolder) -> None:
-    write_figures(figures, drawings(section, metrics), as_svg)
+def main(section: str, measures: Path, tables: Path, figures: OutFolder) -> None:
+    write_figures(figures, drawings(section, measures, tables), as_svg)
 
 
-def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
+def drawings(section: str, measures: Path, tables: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     shown = read_params(section, Shown, part=True)
-    of = read_tables(metrics / "tables", TABLES)
-    measures = read_measures(metrics / "measures.json")
-    setup = measures["setup"]
+    of = read_tables_of(DRAWN, tables)
+    measured = read_measures(measures)
+    setup = measured["setup"]
     # The configurations that are judged, each with its null.
     permuted = {
-        name.removesuffix("_permuted"): null
+        name.removeprefix("permuted."): str(null)
         for name, null in setup.items()
-        if name.endswith("_permuted")
+        if name.startswith("permuted.")
     }
     names = list(permuted)
     return {
@@ -91,7 +81,7 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
             power_laws,
             of["sweep"],
             of["samples"],
-            measures,
+            measured,
             setup["swept_fitted_loss"],
             setup["generalised_loss"],
         ),

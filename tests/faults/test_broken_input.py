@@ -70,11 +70,11 @@ def runs_of_another_family(folder: Path, project: Path) -> list[Path]:
 
 
 def measures_of_another_family(folder: Path, project: Path) -> list[Path]:
-    found = [*folder.glob("metrics/low_rank_sparse/measures.*")]
-    others = {".csv": "decision_lists", ".json": "checkpoints"}
-    for file in found:
-        shutil.copy(project / "metrics" / others[file.suffix] / file.name, file)
-    return found
+    file = folder / "metrics/low_rank_sparse/measures.csv"
+    if not file.exists():
+        return []
+    shutil.copy(project / "metrics/decision_lists/measures.csv", file)
+    return [file]
 
 
 def one_digit_of_measures(folder: Path, _: Path) -> list[Path]:

@@ -7,7 +7,9 @@ import pandas as pd
 import torch
 import yaml
 
+from lib.low_rank_sparse.tables import adapted, cut, swept, trained
 from stages.low_rank_sparse import evaluate as stage
+from tests.gradual_rank.whole_tables import whole
 from tests.low_rank_sparse.low_rank_sparse_made import each, numbers
 from tests.stages.made import write_run
 
@@ -21,13 +23,12 @@ PARAMS = {
     "steps": [5, 12, 99],
     "generalised_loss": 0.2,
     "corollary_from": 0.45,
-    "easy_n_relevant": 4,
     "fit_from_n_patterns": 8,
     "decades_from": [0.03, 0.3],
 }
 OTHERS = {
-    "generate": {"n_patterns": 5, "seq_len": 9, "noise": 0.1},
-    "train": {"device": "cpu", "fitted_loss": 0.02, "snapshot_steps": [1]},
+    "generate": {"n_patterns": 5, "seq_len": 9, "n_train": 30, "noise": 0.1},
+    "train": {"device": "cpu", "fitted_loss": 0.02, "n_neurons": 13, "batch_size": 6},
     "sweep": {"fitted_loss": 0.3},
 }
 SEEDS = {"tied": [3, 1, 2], "untied": [5, 4], "spare": [1, 6]}  # the last is a null
@@ -64,6 +65,19 @@ OF_SWEEPS += ["hinge_without_attention", "hinge_in_random_directions"]
 OF_SWEEPS += ["small_share", "large_over_small"]
 
 
+SCHEMAS = {
+    "training": trained.STEPS,
+    "losses": trained.LOSSES,
+    "spectra": trained.SPECTRA,
+    "truncate": cut.TRUNCATE,
+    "directions": cut.DIRECTIONS,
+    "prune": cut.PRUNE,
+    "neurons": cut.NEURONS,
+    "adapt": adapted.ADAPT,
+    "sweep": swept.TRAININGS,
+}
+
+
 def with_spectra(draw, table, *columns, n):
     """The table with n falling singular values in each of these columns."""
     falling = [np.sort(draw.uniform(0.1, 3, (len(table), n)))[:, ::-1] for _ in columns]
@@ -96,10 +110,13 @@ def made_tables():
         "directions": numbers(draw, each(cells, span=spans), "alignment"),
         "prune": numbers(draw, pruned, "weights", "rescaled_hinge", *SCORES[:4]),
         "neurons": with_spectra(draw, numbers(draw, cells, *norms), "norms", n=5),
-        "adapt": numbers(draw, each(adapted, rank=(2, 1, 4)), "fitted_step", *SCORES),
+        "adapt": numbers(draw, each(adapted, rank=(2, 1, 4)), *SCORES),
         "sweep": made_sweeps(draw),
     }
     tables["training"]["fitted_step"] = tables["training"]["seed"].map(FITTED)
+    for name in ("losses", "spectra", "adapt"):  # which do not say how the samples were labelled
+        tables[name] = tables[name].drop(columns="labels")
+    tables["adapt"]["fitted_step"] = tables["adapt"]["seed"].map(FITTED)
     tables["losses"].loc[0, "loss"] = 0.0
     # The rise up to a rate that does not count is below the rise up to each rate that does.
     prune = tables["prune"]
@@ -153,18 +170,26 @@ def evaluate(tables):
     for name, seeds in SEEDS.items():
         cell = {"configuration": name, "labels": "given"}
         rows = tables["training"]
+        rows = whole(rows, SCHEMAS["training"])
         rows = rows[rows["configuration"] == name].drop(columns=[*cell])
         rows["snapshot"] = rows["step"].map(STEPS[name].index)
         layout = {"family": "low_rank_sparse", "matrices": {"W": ["row", "col"]}}
         layout |= {"cell": cell, "seeds": seeds}
         weights = [{"W": torch.zeros(1, 1)}] * len(STEPS[name])
         write_run(Path("runs") / name, layout, weights, rows.to_dict("records"))
-    data = []
-    for name, table in tables.items():
-        if name != "training":
-            data.append(Path(f"{name}.parquet"))
-            table.to_parquet(data[-1])
+    data = {name: Path(f"{name}.parquet") for name in tables if name != "training"}
+    for name, file in data.items():
+        whole(tables[name], SCHEMAS[name]).to_parquet(file)
     Path("params.yaml").write_text(yaml.safe_dump({"s": PARAMS, **OTHERS}))
     metrics = Path("metrics").absolute()
-    stage.main("s", *OTHERS, Path("runs"), data, metrics, metrics / "curves.csv")
+    stage.main(
+        section="s",
+        generate="generate",
+        train="train",
+        swept_fitted_loss="sweep.fitted_loss",
+        runs=Path("runs"),
+        **data,
+        metrics=metrics,
+        curves=metrics / "curves.csv",
+    )
     return metrics

@@ -10,6 +10,7 @@ from tests.pipeline.project import ROOT, claim_files
 
 FAMILIES = read_families(claim_files())
 CLAIMS = {name: claim for of in FAMILIES.values() for _, name, claim in claims_of(of)}
+SWEPT = re.compile(r"METRIC='?[\w/]+:(\w+)")  # on a command line
 NUMBER = re.compile(r"\d+\.\d+|\d+ ?%")
 
 
@@ -48,9 +49,14 @@ def test_no_reason_has_a_number_that_was_typed():
 
 
 def test_every_measure_of_a_table_is_read():
-    """A claim, a sentence or a headline reads it; all cases of a measure that is read are written."""
+    """A claim, a sentence, a headline, a figure or a page that sweeps it reads the measure; all cases
+    of a measure that is read are written.
+    """
     texts = [file.read_text(encoding="utf-8") for file in claim_files()]
     read = {name for text in texts for name in re.findall(r"\w+", text)}
+    for places, form in (("lib/*/figures/*.py", r'measures, "(\w+)'), ("docs/*.md", SWEPT)):
+        for file in ROOT.glob(places):
+            read |= set(re.findall(form, file.read_text(encoding="utf-8")))
     for file in (ROOT / "metrics").rglob("measures.csv"):
         headlines = json.loads(file.with_name("headlines.json").read_text())
         known = read | {name for key in headlines for name in (key, key.partition("_")[2])}

@@ -93,9 +93,8 @@ def gradual_rank(section: Section) -> None:
 
 def low_rank_sparse(section: Section) -> None:
     """Each sweep at two values, three labellings of at most two kinds."""
-    easy = section["evaluate"]["easy_n_relevant"]
     n_patterns = [section["evaluate"]["fit_from_n_patterns"], 10]
-    values = VALUES["values"] | {"n_relevant": [easy // 2, easy], "n_patterns": n_patterns}
+    values = VALUES["values"] | {"n_relevant": [6, 12], "n_patterns": n_patterns}
     for table in section["cases"]["sweeps"].values():
         sweeps = []
         for row in read_rows(table):

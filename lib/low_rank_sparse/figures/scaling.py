@@ -1,6 +1,6 @@
 """Sweeps: what a quantity does as one parameter varies, with fitted power laws."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -44,7 +44,7 @@ COLUMNS = 3  # of the small panels
 def power_laws(
     sweep: pd.DataFrame,
     samples: pd.DataFrame,
-    measures: dict[str, Any],
+    measures: Mapping[str, Any],
     fitted_loss: float,
     needed_loss: float,
 ) -> Figure:
@@ -64,10 +64,10 @@ def power_laws(
     ):
         rows = where(sweep, sweep=f"relevant{suffix}")
         rows = rows.assign(x=rows["value"] / seq_len)
-        slopes = measures[f"slope_of_steps_in_relevant{suffix}"]["values"]
+        slopes = _slopes(measures, "slope_of_steps", f"relevant{suffix}")
         _power_law(to_fit, rows, "n_batches", slopes, label, tone)
         of = where(samples, sweep=f"samples{suffix}")
-        slopes = measures[f"slope_of_samples{suffix}_in_relevant"]["values"]
+        slopes = _slopes(measures, "slope_of_samples", f"samples{suffix}")
         _power_law(needed, of.assign(x=of["n_relevant"] / seq_len), "n_needed", slopes, label, tone)
     _ticks(to_fit, where(sweep, varies="n_relevant")["value"] / seq_len)
     to_fit.set(xlabel=SHARE, ylabel=steps)
@@ -76,7 +76,7 @@ def power_laws(
     rows = where(sweep, sweep="step_size")
     rows = rows.assign(x=rows["value"])
     _points(by_step_size, rows, "n_batches", VIRIDIS(0.15))
-    decades = measures["slope_of_steps_in_step_size"]
+    decades = measures.get("slope_of_steps.step_size", {})
     for i, (least, of) in enumerate(decades.items()):
         low = float(least)
         label = rf"$\eta$ from {low:g} to {10 * low:g}"
@@ -86,8 +86,7 @@ def power_laws(
     by_step_size.set(xlabel=r"step size $\eta$", ylabel=steps)
     rows = where(sweep, sweep="patterns")
     rows = rows.assign(x=rows["value"])
-    slopes = measures["slope_of_third_in_patterns"]["values"]
-    _power_law(tails, rows, "W_K_next", slopes, "", 0.15)
+    _power_law(tails, rows, "W_K_next", _slopes(measures, "slope_of_third"), "", 0.15)
     _ticks(tails, rows["x"])
     tails.set(xlabel="number of patterns M", ylabel=r"$\sigma_3$ of $\Delta W_K$")
     figure.suptitle(
@@ -96,6 +95,12 @@ def power_laws(
         fontsize=10,
     )
     return figure
+
+
+def _slopes(measures: Mapping[str, Any], measure: str, sweep: str = "") -> Sequence[float | None]:
+    """The exponent of each seed in a sweep; none where it was not run."""
+    name = f"{measure}.{sweep}" if sweep else measure
+    return measures[name]["values"] if name in measures else []
 
 
 def robustness(sweep: pd.DataFrame) -> Figure:

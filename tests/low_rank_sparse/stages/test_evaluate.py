@@ -39,35 +39,36 @@ def sigma(tables, summary, letters, **where):
     return pd.DataFrame(found).map(summary)
 
 
-def of_updates(tables, step, worst):
+def of_updates(tables, step, worst, name):
     """What is measured of the updates on the labels and on permuted ones, the worst of two."""
     where = {"of": "update", "step": step}
-    found = {f"energy_{x}": sigma(tables, energy, x, **where)[x] for x in "QKVO"}
-    for letters in ("QK", "VO"):
-        tails = sigma(tables, nuclear_tail, letters, **where)
-        found[f"nuclear_tail_{letters}"] = tails.agg(worst, axis=1)
-    found["gap_QK"] = sigma(tables, gap, "QK", **where).agg(worst, axis=1)
-    found["alignment_K"] = chosen(tables["directions"], "alignment", span="with mean irrelevant")
-    return found | {"bimodality": chosen(tables["neurons"], "bimodality")}
+    found = {f"energy.{name} W_{x}": sigma(tables, energy, x, **where)[x] for x in "QKVO"}
+    for pair in ("W_Q and W_K", "W_V and W_O"):
+        tails = sigma(tables, nuclear_tail, (pair[2], pair[-1]), **where)
+        found[f"nuclear_tail.{name} {pair}"] = tails.agg(worst, axis=1)
+    found[f"gap.{name}"] = sigma(tables, gap, "QK", **where).agg(worst, axis=1)
+    aligned = chosen(tables["directions"], "alignment", span="with mean irrelevant")
+    found[f"alignment_K.{name}"] = aligned
+    return found | {f"bimodality.{name}": chosen(tables["neurons"], "bimodality")}
 
 
 def wanted_of(name, tables):
-    """Every measure of one configuration."""
+    """Every measure of one configuration, by MEASURE.CASE."""
     own = {key: table for key, table in tables.items() if key != "sweep"}
     of, null = (
         {key: table[table["configuration"] == one] for key, table in own.items()}
         for one in (name, "spare")
     )
     last = STEPS[name][-1]
-    found = of_updates(of, last, "max")
-    found["hinge"] = chosen(of["training"], "hinge", step=last)
+    by_matrix = of_updates(of, last, "max", name)
     for letter in "QKVO":
         ranks = sigma(of, rank, letter, of="update", step=last)
-        found[f"numerical_rank_{letter}"] = ranks[letter]
+        by_matrix[f"numerical_rank.{name} W_{letter}"] = ranks[letter]
+    found = {"hinge": chosen(of["training"], "hinge", step=last)}
     found["gaussian_energy"] = sigma(of, energy, "QKVO", of="gaussian", step=last).max(axis=1)
     step = 5 if name == "tied" else 12
     energies = sigma(of, energy, "QK", of="update", step=step)
-    found["energy_QK_by_step"] = {str(step): energies.min(axis=1)}
+    found["energy_by_step"] = {str(step): energies.min(axis=1)}
 
     def cut(kind, rank, column="hinge"):
         return chosen(of["truncate"], column, kind=kind, rank=rank)
@@ -101,10 +102,11 @@ def wanted_of(name, tables):
     if name == "tied":
         ranks = (1, 2, 4)
         found["adapter_hinge"] = {str(r): chosen(of["adapt"], "hinge", rank=r) for r in ranks}
-        found |= {f"permuted_{key}": of for key, of in of_updates(null, 20, "min").items()}
+        permuted = of_updates(null, 20, "min", name)
+        by_matrix |= {f"permuted_{key}": of for key, of in permuted.items()}
         of_5 = sigma(null, energy, "QK", of="update", step=5).max(axis=1)
-        found["permuted_energy_QK_by_step"] = {"5": of_5}
-    return {f"{name}_{key}": values for key, values in found.items()}
+        found["permuted_energy_by_step"] = {"5": of_5}
+    return by_matrix | {f"{key}.{name}": values for key, values in found.items()}
 
 
 def slope(x, y):
@@ -158,45 +160,44 @@ def wanted_of_sweeps(table):
     ]  # one confusion token, and more than 2e = 5.4 relevant ones
     outside = confused[confused["value"] < 6]
     found = {
-        "slope_of_third_in_patterns": slopes(patterns, "W_K_next"),
+        "slope_of_third": slopes(patterns, "W_K_next"),
         "slope_of_steps_outside_the_condition": slopes(outside),
     }
-    for prefix, change in (("", lambda of, _: of), ("shuffled_", in_random_order)):
-        found[f"{prefix}slope_of_steps_in_relevant"] = slopes(
-            change(sweeps["relevant"], "relevant")
-        )
-        found[f"{prefix}slope_of_steps_in_relevant_with_confusion"] = slopes(
+    for measure, change in (
+        ("slope_of_steps", lambda of, _: of),
+        ("shuffled_slope_of_steps", in_random_order),
+    ):
+        found[f"{measure}.relevant"] = slopes(change(sweeps["relevant"], "relevant"))
+        found[f"{measure}.relevant_with_confusion"] = slopes(
             change(inside, "relevant_with_confusion")
         )
         sizes = change(sweeps["step_size"], "step_size")
-        found[f"{prefix}slope_of_steps_in_step_size"] = {
+        found[f"{measure}.step_size"] = {
             least: slopes(sizes[sizes["value"].isin(of)]) for least, of in DECADES.items()
         }
     for name in ("samples", "samples_with_confusion"):
         of_seeds = {s: slope([2, 5], needed[name, :, s]) for s in (0, 3, 7)}
-        found[f"slope_of_{name}_in_relevant"] = pd.Series(of_seeds)
-    easy = chosen(sweeps["relevant_with_confusion"], "hinge_without_attention", value=4)
+        found[f"slope_of_samples.{name}"] = pd.Series(of_seeds)
     clean = chosen(sweeps["noise"], "W_K_singular_values", value=0)
-    found["easy_without_attention_hinge"] = easy
     found["beyond_patterns_without_noise"] = clean.map(lambda s: s[4] / s[0])
     for name in SWEEPS:
         rows = sweeps[name]
         gaps = rows[["W_Q_gap", "W_K_gap"]]
         energies = rows[["W_V_energy_2", "W_O_energy_2"]].min(axis=1)
         columns = {
-            "rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"],
-            "energy_QK": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
-            "gap_QK": gaps.max(axis=1),
+            "swept_rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"],
+            "swept_energy": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
+            "swept_gap": gaps.max(axis=1),
         }
         more = ["small_share", "large_over_small"]
         if name in ("classes_tied", "classes_untied", "grouped"):
             more = ["hinge_at_rank_below", "hinge_at_rank_k"]
-            columns["energy_2_VO"] = energies
+            columns["swept_energy_2_of_values"] = energies
         columns |= {key: rows[key] for key in more}
         if name == "classes_tied_permuted":
-            columns = {"gap_QK": gaps.min(axis=1)}
+            columns = {"swept_gap": gaps.min(axis=1)}
         for key, column in columns.items():
-            found[f"{name}_{key}"] = {
+            found[f"{key}.{name}"] = {
                 f"{value:g}": chosen(rows.assign(of=column), "of", value=value)
                 for value in sorted(rows["value"].unique())
             }
@@ -222,26 +223,23 @@ def test_every_measure_is_what_its_rows_say(evaluated):
 def test_claims_are_told_the_sizes_of_what_was_measured(evaluated):
     setup, _ = read_measures(evaluated[1])
     wanted = {
-        "n_patterns": 5,
-        "seq_len": 9,
-        "noise": 0.1,
-        "fitted_loss": 0.02,
-        "swept_fitted_loss": 0.3,
-        "rtol": 0.4,
-        "generalised_loss": 0.2,
-        "corollary_from": 0.45,
-        "easy_n_relevant": 4,
-        "fit_from_n_patterns": 8,
+        "n_patterns": "5",
+        "seq_len": "9",
+        "n_train": "30",
+        "n_neurons": "13",
+        "batch_size": "6",
+        "fitted_loss": "0.02",
+        "swept_fitted_loss": "0.3",
+        "generalised_loss": "0.2",
+        "corollary_from": "0.45",
         "judged_steps": "5, 12, 99",
-        "values_rate": 0.4,
-        "tied_permuted": "spare",
-        "tied_pruning_rate": 0.28,
-        "tied_steps": 9,
-        "tied_seeds": 3,
-        "untied_permuted": "absent",
-        "untied_pruning_rate": 0.12,
-        "untied_steps": 12,
-        "untied_seeds": 2,
+        "values_rate": "0.4",
+        "permuted.tied": "spare",
+        "pruning_rate.tied": "0.28",
+        "n_seeds.tied": "3",
+        "permuted.untied": "absent",
+        "pruning_rate.untied": "0.12",
+        "n_seeds.untied": "2",
     }
     assert setup == wanted
 
@@ -252,9 +250,9 @@ def test_the_tables_of_figures_hold_what_was_read_in_32_bits(evaluated, kept):
     shown = spectra["matrix"].isin(MATRICES) & (spectra["of"] != "initial")
     names = ("losses", "truncate", "prune", "neurons", "adapt")
     wanted = {name: tables[name] for name in names}
-    wanted["spectra"] = spectra[shown].drop(columns="labels")
+    wanted["spectra"] = spectra[shown]
     sweep = tables["sweep"][tables["sweep"]["varies"] != "n_train"]
-    wanted["sweep"] = sweep.drop(columns="of_samples_alone")  # which is empty there
+    wanted["sweep"] = sweep.drop(columns="of_samples_alone")  # which no table in git has
     assert set(kept) == {*wanted, "training", "samples"}
     for name, table in wanted.items():
         assert len(kept[name]) == len(table)
@@ -264,7 +262,7 @@ def test_the_tables_of_figures_hold_what_was_read_in_32_bits(evaluated, kept):
             assert str(kept[name][column].dtype) in ("float32", "int32")
     assert "of_samples_alone" not in kept["sweep"]
     assert len(kept["training"]) == len(tables["training"])
-    assert set(kept["training"]) == set(tables["training"])
+    assert set(kept["training"]) == {*tables["training"], "readout"}
 
 
 def test_the_tables_of_figures_have_what_is_counted_too(evaluated, kept):
