@@ -431,7 +431,8 @@ def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
     found += rows_of({"trained_less_cut": trained_less_cut(tables["fits"], tables["plans"])})
     heads = tables["spectra"][tables["spectra"]["head"] > 0]
     for kind, rows in heads.groupby("kind"):
-        found += rows_of(growth(rows), str(kind))
+        if rows["step"].nunique() > 1:
+            found += rows_of(growth(rows), str(kind))
     n_heads = len(heads[["layer", "head"]].drop_duplicates())
     return [*setup_rows({"n_heads": n_heads}), *found]
 

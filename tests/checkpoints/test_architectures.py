@@ -19,15 +19,6 @@ from published.architectures.pairs import Pair, Row, surveyed
 from tests.pipeline.project import ROOT
 from tools import lora
 
-OPEN = {  # faults in the table that is published: mended since, and its next run has none of them
-    "Inkling2ForCausalLM",
-    "LagunaForCausalLM",
-    "MobileBertForMaskedLM",
-    "MobileNetV2ForSemanticSegmentation",
-    "ReformerForMaskedLM",
-    "ReformerForSequenceClassification",
-    "ReformerModelWithLMHead",
-}
 GOOD = ("right", "left out", "spectra", "refused")
 SAMPLE = {  # of the whole survey: classes of different kinds
     ("causal", "LlamaForCausalLM"): "right",
@@ -232,4 +223,4 @@ def test_the_page_in_the_docs_is_that_of_the_published_table():
     versions = json.loads((ROOT / survey.OUT / "provenance.json").read_text())["versions"]
     assert (ROOT / survey.PAGE).read_text() == written_page(table, versions)
     faults = table[table["outcome"].isin(["wrong", "traceback"])]
-    assert set(faults["name"]) <= OPEN
+    assert list(faults["name"]) == []
