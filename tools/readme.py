@@ -22,6 +22,7 @@ from lib.pages.claims import VERDICTS
 from lib.pages.unseen import (
     Runs,
     bar_in_words,
+    comparison,
     comparisons,
     of_claim,
     of_item,
@@ -182,10 +183,11 @@ def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
     heads = ["the claim that decides", "bar", "here", *(f"seeds +{seeds}" for seeds in runs)]
     lines = [as_row(heads), "|-" * len(heads) + "|"]
     for name, item in items.items():
-        for claim, one in comparisons(item, claims, runs).items():
-            there = [
-                one.there.get(seeds, "–") if item["repeated"] else "not repeated" for seeds in runs
-            ]
+        first = item["claims"][0]
+        alone = {first: comparison(claims[first], first, {})}
+        for claim, one in (comparisons(item, claims, runs) or alone).items():
+            absent = "–" if item["repeated"] else "not repeated"
+            there = [one.there[s] if item["repeated"] and s in one.there else absent for s in runs]
             linked_to = f"[{first_sentence(claims[claim]['statement'])}]({linked(name)})"
             lines.append(as_row([linked_to, one.bar, one.here, *there]))
     return lines

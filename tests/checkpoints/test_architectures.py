@@ -218,7 +218,7 @@ def test_the_page_counts_outcomes_and_says_what_was_left_out():
 
 
 def test_the_page_in_the_docs_is_that_of_the_published_table():
-    """No page is wrong, and no class ends in a traceback, but for faults that are mended since."""
+    """In it no page is wrong, and no class ends in a traceback."""
     table = pd.read_csv(ROOT / survey.OUT / "tables/architectures.csv", keep_default_na=False)
     versions = json.loads((ROOT / survey.OUT / "provenance.json").read_text())["versions"]
     assert (ROOT / survey.PAGE).read_text() == written_page(table, versions)
