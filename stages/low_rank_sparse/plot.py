@@ -8,6 +8,7 @@ from typing import Annotated
 
 from matplotlib.figure import Figure
 
+from lib.files.files import InputError
 from lib.files.params import Interval, read_params
 from lib.low_rank_sparse.figures.cuts import (
     adapters_against_cuts,
@@ -63,6 +64,9 @@ def drawings(section: str, measures: Path, tables: Path) -> dict[str, Callable[[
         for name, null in setup.items()
         if name.startswith("permuted.")
     }
+    if not permuted:
+        got = ", ".join(setup)
+        raise InputError(f"{measures}: wanted numbers such as 'permuted.tied', got {got:.100}")
     names = list(permuted)
     return {
         "diagram": one_layer,

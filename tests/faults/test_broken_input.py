@@ -93,7 +93,7 @@ SAID = {
     data_of_another_family: "wanted .*, (with tensors .*)?got tensors|, with tensors .* got",
     runs_of_another_family: "wanted (a run|some of)",
     one_digit_of_measures: "wanted the content of its digest, .* the file was altered",
-    measures_of_another_family: r"wanted .*'\w+', got ",
+    measures_of_another_family: r"wanted .*'[\w.]+', got ",
 }
 
 

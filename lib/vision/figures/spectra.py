@@ -129,7 +129,7 @@ def rises_of_directions(
     seed = table["seed"].min()
     chosen = table[here & (table["seed"] == seed)]
     drawn = {"none": "true labels", PERMUTED: "permuted labels"}
-    shown = [control for control in drawn if (chosen["control"] == control).any()]
+    shown = [control for control in drawn if (chosen["control"] == control).any()] or ["none"]
     size = sized(12.0, 1.4 + 2.3 * len(shown))
     figure, panels = plt.subplots(
         len(shown), 3, figsize=size, sharex="col", squeeze=False, width_ratios=[1, 1, 1.1]
