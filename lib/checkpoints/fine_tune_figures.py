@@ -93,7 +93,7 @@ def heads_by_step(spectra: pd.DataFrame) -> Figure:
     return figure
 
 
-def _trained(fits: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
+def _trained(fits: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The fits of adapters that were trained, by rank."""
     rows = fits[fits["kind"] == "lora"]
-    return [(int(rank), part) for rank, part in rows.groupby("rank")]
+    return [(str(rank), part) for rank, part in rows.groupby("rank")]

@@ -466,12 +466,12 @@ def by_rank(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
     return {str(rank): part.set_index("seed")[column] for rank, part in ranks}
 
 
-def needed(uniform: pd.DataFrame, spectra: pd.DataFrame) -> dict[str, Values]:
+def needed(uniform: pd.DataFrame, spectra: pd.DataFrame) -> dict[str, pd.Series]:
     """The smallest uniform ranks that keep shares of the gain, and what might tell them: medians
     over the matrices of the last step.
     """
     shares = uniform.pivot(index="seed", columns="budget", values="kept")
-    found: dict[str, Values] = {
+    found: dict[str, pd.Series] = {
         measure: shares.apply(lambda row, least=share: least_rank(row, least), axis=1)
         for measure, share in NEEDED.items()
     }
