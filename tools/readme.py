@@ -180,17 +180,32 @@ def results(items: Named, claims: Named, runs: Runs) -> str:
 
 def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
     """A table of the claims that decide some items: the bar, and the numbers here and in runs."""
-    heads = ["the claim that decides", "bar", "here", *(f"seeds +{seeds}" for seeds in runs)]
+    heads = [
+        "the claim that decides, or that turned",
+        "bar",
+        "here",
+        *(f"seeds +{seeds}" for seeds in runs),
+    ]
     lines = [as_row(heads), "|-" * len(heads) + "|"]
     for name, item in items.items():
         first = item["claims"][0]
         alone = {first: comparison(claims[first], first, {})}
         for claim, one in (comparisons(item, claims, runs) or alone).items():
             absent = "–" if item["repeated"] else "not repeated"
-            there = [one.there[s] if item["repeated"] and s in one.there else absent for s in runs]
+            there = [
+                one.there[seeds] + missed(run[claim])
+                if item["repeated"] and seeds in one.there
+                else absent
+                for seeds, run in runs.items()
+            ]
             linked_to = f"[{first_sentence(claims[claim]['statement'])}]({linked(name)})"
-            lines.append(as_row([linked_to, one.bar, one.here, *there]))
+            lines.append(as_row([linked_to, one.bar, one.here + missed(claims[claim]), *there]))
     return lines
+
+
+def missed(claim: dict[str, Any]) -> str:
+    """What stands behind the number of a claim that does not meet its bar."""
+    return ": missed" if claim["holds"] is False else ""
 
 
 def unsure(items: Named) -> str:

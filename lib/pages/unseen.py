@@ -148,7 +148,7 @@ def of_item(item: Judged) -> str:
         return NOT_RUN
     if not item["fragile"]:
         return "the same"
-    return f"fragile: {', '.join(_other_answers(item))}"
+    return f"fragile: the answer is {', '.join(_other_answers(item))}"
 
 
 def of_item_with_numbers(item: Judged, claims: Named, runs: Runs) -> str:

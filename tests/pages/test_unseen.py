@@ -56,7 +56,7 @@ def test_here_and_unseen_show_the_case_that_turned():
     assert of_claim(claim, "c", runs) == f"fragile: does not hold on seeds +7 ({said})"
     item = {"answer": "reproduced", "repeated": True, "fragile": True, "claims": ["c"]}
     item["unseen"] = {"7": {"answer": "not reproduced"}}
-    words = f"fragile: not reproduced on seeds +7 ({said})"
+    words = f"fragile: the answer is not reproduced on seeds +7 ({said})"
     assert of_item_with_numbers(item, {"c": claim}, runs) == words
 
 

@@ -161,8 +161,10 @@ def test_every_item_says_its_answer_what_was_found_and_its_marks_in_the_order_of
     said += ["The first & <claim>.", "the bar, every in [1, 2); a value, their median; the null, "]
     said.insert(4, "Limits. Only <here>.")
     said += ["First & <last>. See <a>. Figure 2 of the paper.", "Size: d < 8."]
-    said += ["Unseen seeds: fragile: not reproduced on seeds +70 (bar: every value less than 2; "]
-    said += ["here: median 1.23, worst 1.9; on seeds +70: median 1.5, worst 7)."]
+    said += [
+        "Unseen seeds: fragile: the answer is not reproduced on seeds +70 (bar: every value less "
+    ]
+    said += ["than 2; here: median 1.23, worst 1.9; on seeds +70: median 1.5, worst 7)."]
     said += ["Bar: ours, set before the first run.", "t & <plots/toy/figures/a.svg> #"]
     said += ["Scope. So <far>.", "Second. See b.", "The command that makes it dvc repro toy_plot"]
     places = [found["toy.t"].find(words) for words in said]
