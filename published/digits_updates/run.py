@@ -47,7 +47,7 @@ from tools.publish import provenance
 
 OUT = Path("published/digits_updates")
 COMMAND = "python -m published.digits_updates.run"
-CLAIMS = Path("stages/vision/claims.yaml")  # whose bar is drawn
+CLAIMS = Path(__file__).parents[2] / "stages/vision/claims.yaml"  # whose bar is drawn
 TRAIN = "vision.digits.train"
 SCALE = 1.0  # of the outputs and of the numbers of classes
 GROUPS = (2, 5, 10)  # in which the ten digits are, in order

@@ -99,14 +99,19 @@ def test_a_read_only_file_is_replaced_as_a_whole(tmp_path):
 
 
 def kinds(main, arguments):
-    """The kind of each argument; a parameter that is a list takes as many as are left."""
-    parameters = [
-        one.annotation for one in inspect.signature(main, eval_str=True).parameters.values()
-    ]
-    for kind in parameters:
+    """Each argument with its kind; a parameter that is a list takes as many as are left."""
+    parameters = inspect.signature(main, eval_str=True).parameters
+    named = dict(one[2:].split("=", 1) for one in arguments if one.startswith("--"))
+    named = {name.replace("-", "_"): given for name, given in named.items()}
+    yield from ((given, parameters[name].annotation) for name, given in named.items())
+    left = [given for given in arguments if not given.startswith("--")]
+    annotations = [one.annotation for name, one in parameters.items() if name not in named]
+    found = []
+    for kind in annotations:
         many = get_origin(kind) is list
-        n = 1 + many * max(0, len(arguments) - len(parameters))
-        yield from [get_args(kind)[0] if many else kind] * n
+        n = 1 + many * max(0, len(left) - len(annotations))
+        found += [get_args(kind)[0] if many else kind] * n
+    yield from zip(left, found, strict=False)
 
 
 @pytest.mark.parametrize("stage", different_stages(), ids=lambda stage: stage.name)
@@ -115,12 +120,13 @@ def test_every_path_that_a_stage_writes_is_marked_so_and_no_other(stage):
     for part in stage.cmd.split(" && "):
         _, _, module, *arguments = part.split()
         main = import_module(module).main
-        for given, kind in zip(arguments, kinds(main, arguments), strict=False):
+        handed = list(kinds(main, arguments))
+        for given, kind in handed:
             if kind in (OutFile, OutFolder, Path):
                 written = any((out + "/").startswith(given + "/") for out in outs)
                 wanted = (OutFile if Path(given).suffix else OutFolder) if written else Path
                 assert kind == wanted, given
-        outs -= set(arguments)  # which the next part reads
+        outs -= {given for given, _ in handed}  # which the next part reads
 
 
 @pytest.mark.parametrize("number", sorted(WANTED))

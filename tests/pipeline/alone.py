@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from shutil import ignore_patterns
 from typing import Any, NoReturn
@@ -87,7 +88,7 @@ def _end_as(
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment(folder, DVC_ROOT=str(scratch)))
-        sys.addaudithook(_refuse_what_is_not_declared)
+        sys.addaudithook(partial(_refuse_what_is_not_declared, {ROOT / dep for dep in stage.deps}))
         prepare()
         for part in stage.cmd.split(" && "):
             _, _, module, *sys.argv[1:] = shlex.split(part)
@@ -103,9 +104,11 @@ def _end_as(
     os._exit(code)
 
 
-def _refuse_what_is_not_declared(event: str, given: tuple[Any, ...]) -> None:
+def _refuse_what_is_not_declared(deps: set[Path], event: str, given: tuple[Any, ...]) -> None:
+    """Refuse a file of the repository that is neither code nor a dep that stands beside code."""
     if event == "open" and isinstance(given[0], str):
         path = Path(given[0]).absolute()
         library = path.is_relative_to(sys.prefix)  # .venv may stand in the repository
-        if path.is_relative_to(ROOT) and not library and not path.suffix.startswith(".py"):
+        declared = path in deps or path.suffix.startswith(".py")
+        if path.is_relative_to(ROOT) and not library and not declared:
             raise PermissionError(f"{path}: wanted a file that dvc.yaml declares")

@@ -54,7 +54,7 @@ def test_editing_a_figure_module_reruns_only_plots_and_what_follows(project, lis
     assert {listed[name].verb for name in rerun} <= DRAWS
 
 
-def test_editing_a_bar_reruns_only_claims_and_report(project):
+def test_editing_a_bar_reruns_only_claims_report_and_the_figures_that_show_it(project, listed):
     [file, *_] = claim_files(project)
     text = file.read_text(encoding="utf-8")
     _, _, claim = next(claims_of(read_families([file])[file.parent.name]))
@@ -63,7 +63,9 @@ def test_editing_a_bar_reruns_only_claims_and_report(project):
     )
     rerun = would_run(project)
     assert "claims" in rerun
-    assert set(rerun) <= {"claims", "report"}
+    shows = {name for name in users(listed, file.relative_to(project).as_posix()) if name in rerun}
+    assert set(rerun) <= shows | {"claims", "report"}
+    assert {listed[name].verb for name in rerun} <= DRAWS
 
 
 def test_editing_a_param_reruns_the_stage_that_declares_it_and_what_follows(project, listed):
