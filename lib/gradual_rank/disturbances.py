@@ -142,7 +142,8 @@ def left_of(
 ) -> dict[str, float]:
     """The distances of a disturbed path from the undisturbed one at its end, over the first ones.
 
-    That of the products is the largest difference, that of the weights (u, v) is Euclidean.
+    The distance of the products is the largest difference, the one of the weights (u, v) is
+    Euclidean.
     """
     far, near = (
         float(np.linalg.norm(moved.weights(path[k]) - point.weights(base[k]))) for k in (0, -1)

@@ -1,6 +1,6 @@
 """The tables in git, of which figures are drawn: of heads, of optimisers and under weight decay.
 
-Those of descents at the paper's size are in `paper_size`.
+The tables of descents at the paper's size are in `paper_size`.
 """
 
 from lib.gradual_rank.tables import (
