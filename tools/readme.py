@@ -10,6 +10,7 @@ its caption.
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +204,7 @@ def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
     return lines
 
 
-def missed(claim: dict[str, Any]) -> str:
+def missed(claim: Mapping[str, Any]) -> str:
     """What stands behind the number of a claim that does not meet its bar."""
     return ": missed" if claim["holds"] is False else ""
 
