@@ -27,6 +27,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 Weights = dict[str, Tensor]
+NOTHING = {
+    "integer": 0,
+    "number": 0.0,
+    "truth": False,
+    "text": "",
+    "integers": np.zeros(1, int),
+    "numbers": np.zeros(1),
+    "truths": np.zeros(1, bool),
+}
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
@@ -62,6 +71,16 @@ def _array(word: str) -> np.ndarray:
     if "," not in word:
         raise ValueError(word)
     return np.array([float(number) for number in word.split(",") if number])
+
+
+def whole(table: pd.DataFrame, schema: Any) -> pd.DataFrame:
+    """The table with every column of its schema: zeros, and lists of a zero, where it has none."""
+    missing = {
+        name: pd.Series([NOTHING[column.kind]] * len(table), table.index)
+        for name, column in schema.columns.items()
+        if name not in table
+    }
+    return table.assign(**missing)
 
 
 def worked_out(text: str) -> dict[str, dict[str, dict[str, Any]]]:
