@@ -235,7 +235,7 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
                 ratio = permuted / learned if learned else np.nan
                 if np.isfinite(ratio):
                     axes.set_title(f"{model}: in random order {ratio:.2f} times", fontsize=9)
-                said = bar.words(" times that of the text") if bar else ""
+                said = bar.words(" times its value on the text") if bar else ""
                 draw_bar(axes, bar, times=learned, label=said)
         row[0].set_ylabel(f"stable rank of the update\nof {MATRIX_NAMES[product]}")
         row[-1].legend(fontsize=7, loc="center left" if product == "W_VO" else "best")

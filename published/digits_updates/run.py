@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -241,8 +242,8 @@ def of_products(table: pd.DataFrame) -> list[Row]:
             scales = sorted(
                 own.index.unique("init_scale"), key=lambda scale: (scale == SCALE, scale)
             )
-            by_scale = {
-                f"{scale:g}": pd.Series(own.xs((data, matrix, of, scale))) for scale in scales
+            by_scale: dict[str, Any] = {
+                f"{scale:g}": own.xs((data, matrix, of, scale)) for scale in scales
             }
             case = f"{of} {matrix}" if data == "digits" else f"{of} {matrix} {data}"
             found += rows_of({measure: by_scale}, case)
