@@ -236,6 +236,7 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
                 if np.isfinite(ratio):
                     axes.set_title(f"{model}: in random order {ratio:.2f} times", fontsize=9)
                 said = bar.words(" times its value on the text") if bar else ""
+                said = said.replace(" 1 times", "")  # such as: below its value on the text
                 draw_bar(axes, bar, times=learned, label=said)
         row[0].set_ylabel(f"stable rank of the update\nof {MATRIX_NAMES[product]}")
         row[-1].legend(fontsize=7, loc="center left" if product == "W_VO" else "best")
