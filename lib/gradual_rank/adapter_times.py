@@ -14,6 +14,7 @@ from lib.gradual_rank.scales import LOG10
 from lib.pages.measures import Row, Values, rows_of, setup_rows
 
 ADAPTER = [*CELL, "rank"]
+ORDERS = ["order", "order_alone", "order_sigma"]
 FORECASTS = {
     "time_error": "forecast",
     "time_error_alone": "alone",
@@ -98,17 +99,15 @@ def gaps(rows: Table, others: Table) -> dict[str, pd.Series]:
     return {"pace_gap": apart.groupby(both["seed"]).max()}
 
 
-def order_measures(rows: Table) -> dict[str, Values]:
-    """Kendall's tau of measured times with a forecast, and with 1 / σ, by seed."""
-
-    def orders(part: Table) -> list[float]:
+def orders(rows: Table) -> Table:
+    """Kendall's tau of measured times with the forecasts and with 1 / σ, by adapter."""
+    found = []
+    for cell, part in rows.groupby(ADAPTER):
         measured = part["measured"].to_numpy()
         said = (part["forecast"], part["alone"], -part["sigma"])
-        return [order_agreement(measured, one.to_numpy()) for one in said]
-
-    names = ("order", "order_alone", "order_sigma")
-    table = by_cell(rows, names, orders)
-    return {name: table.set_index("seed")[name] for name in names}
+        tau = (order_agreement(measured, one.to_numpy()) for one in said)
+        found.append(dict(zip([*ADAPTER, *ORDERS], [*cell, *tau], strict=True)))
+    return pd.DataFrame(found, columns=[*ADAPTER, *ORDERS])
 
 
 def start_changes(rows: Table) -> dict[str, pd.Series]:
@@ -137,8 +136,9 @@ def adapter_measures(learned: Table) -> list[Row]:
         found += rows_of(measured, f"rank {rank}")
     for rank, own in head.groupby("rank"):
         found += rows_of(error_measures(own) | last_measures(own), f"head rank {rank}")
-    for rank, own in close.groupby("rank"):
-        found += rows_of(order_measures(own), f"rank {rank}")
+    for rank, own in orders(close).groupby("rank"):
+        by_seed = own.set_index("seed")
+        found += rows_of({name: by_seed[name] for name in ORDERS}, f"rank {rank}")
     base = apart[apart["rank"].isin(plus["rank"].unique())]
     same = base[base["log10_init_scale"].isin(both["log10_init_scale"].unique())]
     for case, rows in {"zero": same, "both": both, "output": output}.items():

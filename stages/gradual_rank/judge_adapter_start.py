@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lib.gradual_rank.adapter_times import adapter_measures, of_case
+from lib.gradual_rank.adapter_times import adapter_measures, of_case, orders
 from lib.gradual_rank.tables.adapter_start import DRAWN
 from lib.gradual_rank.tables.adapter_start import FOLDER as FOLLOWED
 from lib.pages.measures import write_measures
@@ -21,7 +21,8 @@ def main(followed: Path, metrics: OutFolder) -> None:
     learned, courses = read_tables_of(FOLLOWED, followed).values()
     ranks = sorted(courses.loc[courses["case"] == "apart", "rank"].unique())
     shown = of_case(courses, "apart", rank=ranks[len(ranks) // 2], log10_init_scale=SHOWN)
-    tables = {"learned": learned, "course": shown}
+    near = orders(of_case(learned, "close"))
+    tables = {"learned": learned, "course": shown, "orders": near}
     write_tables_of(DRAWN, tables, metrics / "tables", small=True)
     write_measures(adapter_measures(learned), metrics, HEADLINES)
 

@@ -33,5 +33,18 @@ time              number   of the flow
 learned           number   of the direction, by the update of W
 expected          number   when the forecast has learned as much; infinite beyond the target
 """)
+ORDERS = schema("""
+An adapter whose directions have nearly one σ, with Kendall's tau of its order and of forecasts.
+seed              integer  of the draw
+log10_init_scale  number   log10 of the scale of A
+rank              integer  of the adapter
+order             number   with the forecast's order
+order_alone       number   with that of the directions alone
+order_sigma       number   with that of decreasing σ
+""")
 FOLDER = {"learned": LEARNED, "courses": COURSES}
-DRAWN = {"learned": LEARNED, "course": COURSES.only("direction target time learned expected")}
+DRAWN = {
+    "learned": LEARNED,
+    "course": COURSES.only("direction target time learned expected"),
+    "orders": ORDERS,
+}
