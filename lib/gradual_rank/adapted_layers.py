@@ -85,7 +85,7 @@ class Adam:
         factors: tuple[np.ndarray, np.ndarray],
         aims: Vector,
         scaling: float,
-    ) -> tuple[Vector, Vector, Float[np.ndarray, "time n"]]:
+    ) -> tuple[Vector, Float[np.ndarray, " time"], Float[np.ndarray, "time n"]]:
         """As `times_in_flow`, with steps times the rate for time."""
         every: list[Vector] = []
         for learned in itertools.islice(

@@ -23,7 +23,7 @@ from scipy.integrate import solve_ivp
 
 Vector = Float[np.ndarray, " n"]
 Square = Float[np.ndarray, "d d"]
-Numbers = float | Vector
+Numbers = float | Float[np.ndarray, "*n"]
 Columns = Float[np.ndarray, "r n"]
 State = Float[np.ndarray, " state"]
 Event = Callable[[float, State], float]
@@ -54,7 +54,7 @@ def pace(scaling: float, ratio: float) -> float:
     return scaling * math.sqrt(ratio)
 
 
-def small_update_time(p: Numbers, sigma: Numbers, a_squared: Numbers, kappa: float) -> Vector:
+def small_update_time(p: Numbers, sigma: Numbers, a_squared: Numbers, kappa: float) -> Numbers:
     r"""When $u^\top (W - W_0) v$ reaches p, as long as the update has not changed G.
 
     $T(p) = \operatorname{asinh}(2 p / (\kappa a^2)) / (2 \kappa \sigma)$, since
@@ -65,7 +65,7 @@ def small_update_time(p: Numbers, sigma: Numbers, a_squared: Numbers, kappa: flo
 
 def exact_time(
     p: Numbers, target: Numbers, a_squared: Numbers, kappa: float, curvature: Numbers = 1.0
-) -> Vector:
+) -> Numbers:
     r"""When one direction of a quadratic loss reaches p, where its pull is h (target - p).
 
     The curvature h is 1 where the loss is $\|M - W\|_F^2 / 2$, and then the target is σ; in
@@ -198,9 +198,9 @@ def forecasts(pull: LinearPull, A: Float[np.ndarray, "r d"], n: int, kappa: floa
     return Forecasts(
         counted=forecast.a_squared,
         forecast=forecast.times,
-        alone=exact_time(LEARNED * target, target, squares, kappa, h),
-        small=small_update_time(LEARNED * target, sigma, squares, kappa),
-        equal=exact_time(LEARNED * target, target, np.full(n, squares.mean()), kappa, h),
+        alone=np.asarray(exact_time(LEARNED * target, target, squares, kappa, h)),
+        small=np.asarray(small_update_time(LEARNED * target, sigma, squares, kappa)),
+        equal=np.asarray(exact_time(LEARNED * target, target, squares.mean(), kappa, h)),
         shuffled=crowded(lambda i, square: time(i, square, 1), a).times,
     )
 
@@ -230,15 +230,17 @@ def times_in_flow(
     """
     B, A = factors
     U, _, V = pull.triplets(len(aims))
+    to_B = (slice(0, B.size), B.shape)
+    to_A = (slice(B.size, None), A.shape)
 
     def slope(_: float, state: State) -> State:
-        B_now, A_now = _factors(state, B.shape)
-        G = scaling * pull.at(scaling * B_now @ A_now)
+        B_now, A_now = (state[part].reshape(shape) for part, shape in (to_B, to_A))
+        G = scaling * (pull.G - scaling * B_now @ A_now @ pull.H)
         return np.concatenate([ratio * (G @ A_now.T).ravel(), (B_now.T @ G).ravel()])
 
     def learned(state: State) -> Vector:
-        B_now, A_now = _factors(state, B.shape)
-        return learned_of(U, scaling * B_now @ A_now, V)
+        B_now, A_now = (state[part].reshape(shape) for part, shape in (to_B, to_A))
+        return scaling * ((U.T @ B_now) * (A_now @ V).T).sum(1)
 
     found = solve_ivp(
         slope,
@@ -254,11 +256,6 @@ def times_in_flow(
     crossings = found.t_events[:-1] if found.t_events else []
     times = np.array([when[0] if len(when) else np.inf for when in crossings])
     return times, found.t, np.array([learned(state) for state in found.y.T])
-
-
-def _factors(state: State, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    d, rank = shape
-    return state[: d * rank].reshape(d, rank), state[d * rank :].reshape(rank, d)
 
 
 def _reached(learned: Callable[[State], Vector], i: int, aim: float) -> Event:

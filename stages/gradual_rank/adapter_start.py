@@ -4,10 +4,11 @@ and by Adam, beside what the start alone says.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import pandas as pd
 
+from lib.files.files import InputError
 from lib.files.params import Interval, Positive, Seeds, read_cases
 from lib.gradual_rank.adapted_layers import Adam, factors_of, pull_of_head, pull_of_matrix
 from lib.gradual_rank.adapter_start import (
@@ -25,6 +26,7 @@ from lib.work.cells import Job, Tables, spread_cells
 from lib.work.command import OutFolder, run
 from lib.work.schemas import write_joined
 
+Name = Literal["apart", "close", "head", "plus", "scaled", "both", "output", "adam"]
 END = 100  # a flow is followed at most so many times as long as to the last forecast
 BESIDE = -1.0  # log10 of the scale of A where B alone starts small
 ADAM = Adam(rate=1e-3, n_steps=1000)
@@ -37,7 +39,7 @@ class Case(Seeds):
     Without samples the layer is a matrix under the squared distance from its target.
     """
 
-    name: Literal["apart", "close", "head", "plus", "scaled", "both", "output", "adam"]
+    name: Name
     rule: Literal["flow", "adam"]
     start: Literal["zero", "both", "output"]
     n_samples: Annotated[int, Interval("[0, 1e6]")]
@@ -65,6 +67,11 @@ def main(adapters: Path, followed: OutFolder) -> None:
     """Write `learned` and `courses`."""
     use_threads(1)
     cases = read_cases(adapters, Case)
+    missing = sorted(set(get_args(Name)) - {case.name for case in cases})
+    if missing:
+        raise InputError(
+            f"{adapters}: wanted a line for each of {get_args(Name)}, got no {missing}"
+        )
     jobs: list[Job] = [
         (learn, one, one.first_seed == case.first_seed) for case in cases for one in case.by_seed
     ]

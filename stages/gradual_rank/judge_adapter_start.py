@@ -19,7 +19,7 @@ SHOWN = -2.0  # log10 of the scale of A whose course is drawn
 def main(followed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.csv` and `headlines.json` in metrics."""
     learned, courses = read_tables_of(FOLLOWED, followed).values()
-    ranks = sorted(courses.loc[courses["case"] == "apart", "rank"].unique())
+    ranks = sorted(courses.loc[courses["case"] == "apart", "rank"].unique().tolist())
     shown = of_case(courses, "apart", rank=ranks[len(ranks) // 2], log10_init_scale=SHOWN)
     near = orders(of_case(learned, "close"))
     tables = {"learned": learned, "course": shown, "orders": near}
