@@ -103,9 +103,9 @@ def orders(rows: Table) -> Table:
     """Kendall's tau of measured times with the forecasts and with 1 / σ, by adapter."""
     found = []
     for cell, part in rows.groupby(ADAPTER):
-        measured = part["measured"].to_numpy()
+        measured = part["measured"].to_numpy(float)
         said = (part["forecast"], part["alone"], -part["sigma"])
-        tau = (order_agreement(measured, one.to_numpy()) for one in said)
+        tau = (order_agreement(measured, one.to_numpy(float)) for one in said)
         found.append(dict(zip([*ADAPTER, *ORDERS], [*cell, *tau], strict=True)))
     return pd.DataFrame(found, columns=[*ADAPTER, *ORDERS])
 
