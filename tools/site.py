@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 FAMILIES = (
     "gradual_rank",
     "optimisers",
+    "adapter_start",
     "low_rank_sparse",
     "decision_lists",
     "vision",

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.files.params import read_params
+from lib.gradual_rank.figures.adapter_start import adapter_start
 from lib.gradual_rank.figures.decay import weight_decay
 from lib.gradual_rank.figures.diagram import attention_head
 from lib.gradual_rank.figures.disturbances import (
@@ -34,6 +35,7 @@ from lib.gradual_rank.figures.staircase import (
     loss_frames,
     losses_by_scale,
 )
+from lib.gradual_rank.tables.adapter_start import DRAWN as ADAPTER_START
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
 from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
 from lib.pages.bars import Bar, read_bars
@@ -65,9 +67,14 @@ def main(
     optimizers: Path,
     decayed: Path,
     paper_size: Path,
+    adapters: Path,
     figures: OutFolder,
 ) -> None:
     drawn = drawings(bars, full_d_model, metrics, optimizers, decayed, paper_size)
+    a = read_tables_of(ADAPTER_START, adapters)
+    drawn["adapter-start"] = partial(
+        adapter_start, a["learned"], a["course"], a["orders"], read_bars(CLAIMS)
+    )
     write_figures(figures, drawn, as_svg)
 
 

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from lib.gradual_rank.tables import (
+    adapter_start,
     decay,
     descents,
     disturbed,
@@ -20,6 +21,7 @@ OF_FOLDERS = {
     "trained": optimizers.FOLDER,
     "followed": signs.FOLDER,
     "decayed": decay.FOLDER,
+    "adapters": adapter_start.FOLDER,
     "flows": flows.FOLDER,
     "predictions": {"stages": predictions.STAGES, "events": predictions.EVENTS},
     "": {
