@@ -122,8 +122,13 @@ def ranks_of_optimizers(
     return figure
 
 
-def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float) -> Figure:
-    """Stable ranks of updates against the falling training loss, by optimiser; a line is a seed."""
+def ranks_at_loss(
+    ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float, bar: Bar
+) -> Figure:
+    """Stable ranks of updates against the falling training loss, by optimiser; a line is a seed.
+
+    The bar is asked of Muon's at the end, where the other optimisers are its nulls.
+    """
     keys = ["rule", "labels", "init_scale", "seed", "step"]
     updates = ranks[(ranks["of"] == "update") & np.isclose(ranks["init_scale"], init_scale)]
     told = updates.merge(trained[[*keys, "train_loss"]], on=keys).sort_values("step")
@@ -144,6 +149,11 @@ def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float)
             loss_axis(axes)
             rank_axis(axes)
         row[0].legend(loc="upper left")
+        for axes, rule in zip(row, rules, strict=True):
+            if rule.startswith("muon"):
+                draw_bar(axes, bar, label=f"{bar.words()}, at the end")
+                asked = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
+                axes.legend(handles=asked, loc="lower left", fontsize=8)
     panels["W_KQ"][0].invert_xaxis()
     return figure
 
