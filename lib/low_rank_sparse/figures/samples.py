@@ -1,6 +1,7 @@
 """How many samples are needed, against the share of label-relevant tokens."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -84,6 +85,7 @@ def samples_against_share(
 
 def _whole_powers(axes: Axes, whole: Mapping[str, pd.Series], bar: Bar) -> None:
     """The power over all shares: a point for each seed, and a line at the mean of a sweep."""
+    style: dict[str, Any]
     for place, (name, (_, color, marker)) in enumerate(SHOWN.items()):
         for sweep, x, style in (
             (name, place - 0.15, {"color": color, "mfc": color}),

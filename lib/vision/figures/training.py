@@ -113,10 +113,13 @@ def ranks_of_optimizers(
             axes.set_xticks(range(len(rules)), labels=[name_of(rule) for rule in rules])
             axes.grid(visible=False, axis="x")
             rank_axis(axes)
-            if np.isclose(scale, init_scale):
+        for axes, scale in zip(row, scales, strict=True):
+            if np.isclose(scale, init_scale):  # when the axis that all share has every point
                 draw_bar(axes, bar, label=f"Muon, {bar.words()}" if bar else None)
                 axes.legend(loc="upper left", fontsize=8)
                 if matrix == "W_KQ":
+                    axes.tick_params(labelbottom=True, labelleft=True)  # it is also shown alone
+                    axes.set_ylabel(row[0].get_ylabel())
                     number_panel(axes)
         row[0].legend(loc="upper left")
     return figure
