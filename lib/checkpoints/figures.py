@@ -217,6 +217,7 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
     figure, panels = plt.subplots(
         2, len(models), figsize=size, sharex=True, sharey=True, squeeze=False
     )
+    asked: dict[Axes, float] = {}
     for row, (product, color) in zip(panels, MATRIX_COLORS.items(), strict=True):
         texts = {"language": (color, "text"), "permuted": (NULL_COLOR, "text in random order")}
         for axes, model in zip(row, models, strict=True):
@@ -236,10 +237,13 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
                 ratio = permuted / learned if learned else np.nan
                 if np.isfinite(ratio):
                     axes.set_title(f"{model}: in random order {ratio:.2f} times", fontsize=9)
-                said = bar.words(" times that of the text") if bar else ""
-                draw_bar(axes, bar, times=learned, label=said)
+                asked[axes] = learned
         row[0].set_ylabel(f"stable rank of the update\nof {MATRIX_NAMES[product]}")
-        row[-1].legend(fontsize=7, loc="center left" if product == "W_VO" else "best")
+    for axes, learned in asked.items():  # when the axis that all share has every point
+        said = bar.words(" times that of the text") if bar else ""
+        draw_bar(axes, bar, times=learned, label=said)
+    for row, place in zip(panels, ("best", "center left"), strict=True):
+        row[-1].legend(fontsize=7, loc=place)
     number_panel(*panels[1])
     for axes, top, model in zip(panels[1], panels[0], models, strict=True):
         axes.set_xlabel("step")
