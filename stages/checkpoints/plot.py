@@ -46,6 +46,7 @@ BARS = {  # the claims whose bars are drawn, by figure
     "heads": "learned_rank_above_null",
     "adapters": "trained_attributed_beats_uniform",
     "rules": "attributed_beats_others_elsewhere",
+    "runtimes": "equal_ranks_are_right_in_llama_cpp",
 }
 
 

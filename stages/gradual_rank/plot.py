@@ -129,7 +129,7 @@ def drawings(
         ),
         "forecast": partial(ranks_by_budget, t["ranks"], t["forecast"], seed),
         "optimizers": partial(courses, c["courses"]),
-        "properties": partial(properties, c["optimizers"]),
+        "properties": partial(properties, c["optimizers"], asked["others_do_not_wait"]),
         "few-tokens": partial(what_the_path_decides, c["few"], c["noisy_paths"]),
         "sign-flow": partial(
             signs, c["flow"], c["descent"], c["diagonal"], c["distances"], c["slopes"]

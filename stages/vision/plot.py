@@ -150,10 +150,11 @@ def of_optimizers(
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure of several optimisers is drawn, of one scale at that of the rates' choice."""
     ranks = tables["ranks"]
+    asked = bars["muon_rank_is_high"]
     [scale] = tables["rates"]["init_scale"].unique().tolist()
     return {
-        "optimizers": partial(ranks_of_optimizers, ranks, scale, bars["muon_rank_is_high"]),
-        "optimizers-equal-loss": partial(ranks_at_loss, ranks, tables["trained"], scale),
+        "optimizers": partial(ranks_of_optimizers, ranks, scale, asked),
+        "optimizers-equal-loss": partial(ranks_at_loss, ranks, tables["trained"], scale, asked),
         "optimizers-truncation": partial(
             cuts_and_rates, tables["truncate"], tables["rates"], scale
         ),
