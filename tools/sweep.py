@@ -113,7 +113,9 @@ def drawn(rows: list[Point], param: str, metric: str) -> Figure:
     axes.errorbar(x, [row.mean for row in rows], yerr=ends, fmt="o", capsize=3)
     if plain and min(x) > 0 and max(x) > 20 * min(x):
         axes.set_xscale("log")
-    axes.set(xlabel=param, ylabel=metric.replace("_", " "))
+    measure, _, case = metric.partition(".")
+    measure = measure.replace("_", " ")
+    axes.set(xlabel=param, ylabel=f"{measure}, {case}" if case else measure)
     return figure
 
 

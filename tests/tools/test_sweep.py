@@ -118,7 +118,7 @@ def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
     np.testing.assert_array_equal(line.get_xydata(), [row[1:3] for row in ROWS])
     segments = [[[value, low], [value, high]] for _, value, _, low, high in ROWS]
     np.testing.assert_allclose(np.array(ends.get_segments()), segments)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("any.train.rate", "loss.deep")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("any.train.rate", "loss, deep")
     assert (dvc / "sweep.svg").read_bytes() == b"<svg/>"
     differ = "other params differ too: "
     assert below == [
