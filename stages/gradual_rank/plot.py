@@ -24,6 +24,7 @@ from lib.gradual_rank.figures.greedy_limit import (
     supports_by_scale,
 )
 from lib.gradual_rank.figures.heads import one_head, several_heads
+from lib.gradual_rank.figures.normalized import normalized_heads
 from lib.gradual_rank.figures.optimizers import courses, properties, signs, what_the_path_decides
 from lib.gradual_rank.figures.paper_size import descents_on_batches
 from lib.gradual_rank.figures.staircase import (
@@ -35,6 +36,7 @@ from lib.gradual_rank.figures.staircase import (
     losses_by_scale,
 )
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
+from lib.gradual_rank.tables.normalized import FOLDER as NORMALIZED
 from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
 from lib.pages.bars import Bar, read_bars
 from lib.pages.style import as_svg
@@ -65,9 +67,13 @@ def main(
     optimizers: Path,
     decayed: Path,
     paper_size: Path,
+    normalized: Path,
     figures: OutFolder,
 ) -> None:
     drawn = drawings(bars, full_d_model, metrics, optimizers, decayed, paper_size)
+    n = read_tables_of(NORMALIZED, normalized)
+    angle = read_bars(CLAIMS)["keys_turn_before_values"]
+    drawn["normalized"] = partial(normalized_heads, n["heads"], n["limits"], n["courses"], angle)
     write_figures(figures, drawn, as_svg)
 
 
