@@ -21,6 +21,7 @@ from lib.files.files import InputError
 from lib.matrices.ranks import stable_rank
 
 Tokens = Float[np.ndarray, "head sample token d"]
+Lengths = Float[np.ndarray, "head sample token 1"]
 Factors = Float[np.ndarray, "matrix head d d"]  # W_K, W_Q, W_V and W_O, in this order
 Each = Float[np.ndarray, " head"]
 
@@ -139,7 +140,7 @@ class Heads:
         _, slopes = self.loss_and_slopes(Weights(factors, W.gain))
         return np.linalg.svd(slopes.factors[2], compute_uv=False)[..., 0]
 
-    def _unit(self, K: Tokens) -> tuple[Tokens, Tokens]:
+    def _unit(self, K: Tokens) -> tuple[Tokens, Lengths]:
         """The keys, or queries, of length one where they are normalised; and their lengths."""
         if not self.normalized:
             return K, np.ones_like(K[..., :1])
@@ -151,19 +152,21 @@ class Heads:
             )
         return K / lengths, lengths
 
-    def _through(self, slope: Tokens, unit: Tokens, lengths: Tokens) -> Tokens:
+    def _through(self, slope: Tokens, unit: Tokens, lengths: Lengths) -> Tokens:
         """The slope in the keys, of that in the normalised ones."""
         if not self.normalized:
             return slope
         return (slope - unit * row_sums(unit * slope)) / lengths
 
 
-def turned(X: Tokens) -> Tokens:
+def turned(
+    X: Float[np.ndarray, "head sample row col"],
+) -> Float[np.ndarray, "head sample col row"]:
     """The transposes of many small matrices, in order in memory, as products are fast of these."""
     return np.ascontiguousarray(X.swapaxes(-1, -2))
 
 
-def row_sums(X: Tokens) -> Tokens:
+def row_sums(X: Float[np.ndarray, "head sample row col"]) -> Float[np.ndarray, "head sample row 1"]:
     """The sums over the last axis, which stays: a product is faster than numpy's sum of few."""
     return X @ np.ones((X.shape[-1], 1))
 

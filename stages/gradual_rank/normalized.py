@@ -52,9 +52,9 @@ class Case(Seeds):
     """Heads whose attention is made in one way: their labels, sizes and init scales."""
 
     name: Name
-    queries_and_keys: bool
+    qk_norm: bool
     learned_gain: bool
-    tokens: bool
+    pre_norm: bool
     permuted: bool
     risen: Positive
     n_samples: Samples
@@ -102,7 +102,7 @@ def follow(case: Case, params: Flow) -> Tables:
     limits["start_growth"] = heads.growth(smallest)
     limits["turn"] = math.inf
     limits["growth"] = limits["start_growth"]
-    if case.queries_and_keys:
+    if case.qk_norm:
         ends = [case.risen / 10.0 ** (2 * scale) for scale in scales[-2:]]
         limits["turn"], limits["growth"] = in_the_limit(heads, unscaled, params, *ends)
     return {"heads": pd.DataFrame(rows), "limits": limits, "courses": pd.concat(courses)}
@@ -122,10 +122,10 @@ def drawn(case: Case, stiffness: float) -> tuple[Heads, Weights]:
             for seed in case.seeds
         ]
         Y = torch.stack([own[order] for own, order in zip(Y, orders, strict=True)])
-    tokens = unit_tokens(X.numpy()) if case.tokens else X.numpy()
+    tokens = unit_tokens(X.numpy()) if case.pre_norm else X.numpy()
     (W_K, W_V), (W_Q, W_O) = gaussian_factors(case.d_model, case.seeds, "full start").numpy()
     start = Weights(np.stack([W_K, W_Q, W_V, W_O]), np.full(case.n_seeds, math.sqrt(case.d_model)))
-    heads = Heads(tokens, Y.numpy(), case.queries_and_keys, stiffness, case.learned_gain)
+    heads = Heads(tokens, Y.numpy(), case.qk_norm, stiffness, case.learned_gain)
     return heads, start
 
 
