@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 FAMILIES = (
     "gradual_rank",
     "optimisers",
+    "qk_norm",
     "low_rank_sparse",
     "decision_lists",
     "vision",

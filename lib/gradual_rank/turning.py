@@ -11,6 +11,7 @@ from lib.gradual_rank.measures import Table, by_scale
 from lib.gradual_rank.scales import LOG10
 from lib.pages.measures import Row, rows_of
 
+KEYS_ALONE = "permuted"  # the line whose values are not followed until they have risen
 FROM = -2.0  # log10 of the scale from which on the time of the turn is compared
 BY_SCALE = {  # measures at each scale, and their columns
     "angle": "angle",
@@ -27,11 +28,10 @@ def measures_of(heads: Table, limits: Table) -> list[Row]:
     for name, own in heads.groupby("case", sort=False):
         limit = pick(limits, case=name).drop(columns="case")
         by_seed = own.merge(limit, on="seed", suffixes=("", "_limit"))
-        measured = {
-            "turn_change": change_of_turn(own),
-            "wait_ratio": waits(by_seed, "growth"),
-            "wait_ratio_start": waits(by_seed, "start_growth"),
-        }
+        measured = {"turn_change": change_of_turn(own)}
+        if name != KEYS_ALONE:
+            measured["wait_ratio"] = waits(by_seed, "growth")
+            measured["wait_ratio_start"] = waits(by_seed, "start_growth")
         case = str(name)
         found += rows_of(measured, case)
         found += rows_of({name: by_scale(own, column) for name, column in BY_SCALE.items()}, case)

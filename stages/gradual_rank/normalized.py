@@ -179,16 +179,21 @@ def in_the_limit(
     """When keys turn in the limit of small weights, and the rate at which W_VO grows there.
 
     The rate is the mean over the time in which the first singular value of W_VO goes from `begin`
-    to `end`. A gain stays where it is: it moves as fast as W_VO is large.
+    to `end`; it is NaN where the start is beyond that. A gain stays where it is: it moves as fast
+    as W_VO is large.
     """
     linear = replace(heads, linear=True, learned=False)
     courses: list[list[tuple[float, ...]]] = [[] for _ in start.gain]
 
     def over(moment: Moment) -> np.ndarray:
-        return np.array([courses[head][-1][2] >= end for head in moment.heads])
+        return turned_once[moment.heads] & np.array(
+            [courses[head][-1][2] >= end for head in moment.heads]
+        )
 
+    turned_once = np.zeros(len(courses), bool)
     for moment in flow(linear, start, params.longest, over):
         seen = look(moment.weights, start.only(moment.heads))
+        turned_once[moment.heads] |= seen.turned >= params.turned
         growth = linear.only(moment.heads).growth(moment.weights)
         columns = (moment.heads, moment.times, seen.turned, seen.sigma, growth)
         for head, *values in zip(*columns, strict=True):
@@ -198,8 +203,9 @@ def in_the_limit(
     for course in courses:
         times, turned, sigma, growth = np.array(course).T
         turns.append(first_time(times, turned.clip(LEAST), params.turned))
-        counted = sigma >= begin
-        rates.append(float(np.trapezoid(growth[counted], times[counted]) / np.ptp(times[counted])))
+        counted = (sigma >= begin) & (sigma <= end)
+        grown = np.trapezoid(growth[counted], times[counted])
+        rates.append(float(grown / np.ptp(times[counted])) if counted.sum() > 1 else math.nan)
     return np.array(turns), np.array(rates)
 
 

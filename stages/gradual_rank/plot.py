@@ -72,8 +72,15 @@ def main(
 ) -> None:
     drawn = drawings(bars, full_d_model, metrics, optimizers, decayed, paper_size)
     n = read_tables_of(NORMALIZED, normalized)
-    angle = read_bars(CLAIMS)["keys_turn_before_values"]
-    drawn["normalized"] = partial(normalized_heads, n["heads"], n["limits"], n["courses"], angle)
+    asked = read_bars(CLAIMS)
+    drawn["normalized"] = partial(
+        normalized_heads,
+        n["heads"],
+        n["limits"],
+        n["courses"],
+        asked["keys_do_not_wait"],
+        asked["keys_turn_before_values"],
+    )
     write_figures(figures, drawn, as_svg)
 
 

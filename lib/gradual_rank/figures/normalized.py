@@ -26,6 +26,7 @@ from lib.pages.style import (
 NORMALIZED = "qk_norm"  # the lines of the table of cases that are drawn
 PLAIN = "plain"
 PERMUTED = "permuted"
+FROM = -2.0  # log10 of the scale from which on the time of the turn is compared
 LOOKS = {
     NORMALIZED: ("QK-norm", BLUE),
     PLAIN: ("plain attention", NULL_COLOR),
@@ -34,14 +35,18 @@ LOOKS = {
 
 
 def normalized_heads(
-    heads: pd.DataFrame, limits: pd.DataFrame, courses: pd.DataFrame, angle: Bar | None = None
+    heads: pd.DataFrame,
+    limits: pd.DataFrame,
+    courses: pd.DataFrame,
+    change: Bar | None = None,
+    angle: Bar | None = None,
 ) -> Figure:
     """The times of turns and rises by scale, angles when values have begun to rise, and a course.
 
-    The bar is of the angle.
+    The bars are of how much the time of the turn changes from 1e-2 on, and of the angle.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.7))
-    draw_turns(panels[0], heads, limits)
+    draw_turns(panels[0], heads, limits, change)
     number_panel(panels[0])
     draw_rises(panels[1], heads, limits)
     draw_angles(panels[2], heads, angle)
@@ -49,8 +54,14 @@ def normalized_heads(
     return figure
 
 
-def draw_turns(axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame) -> None:
-    """When W_KQ has turned, over the time from the largest scale."""
+def draw_turns(
+    axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame, bar: Bar | None = None
+) -> None:
+    """When W_KQ has turned, and by how much that changes from 1e-2 on, in the median."""
+    moved = {name: 100 * median_change(heads, name) for name in (NORMALIZED, PLAIN)}
+    said = f"from {power(FROM)} on it changes by {moved[NORMALIZED]:.2g} %,\n"
+    said += f"plain {moved[PLAIN]:.0f} %"
+    axes.set_title(f"{said} ({bar.words(' of it')})" if bar else said, fontsize=9)
     for name in (PLAIN, PERMUTED, NORMALIZED):
         said, color = LOOKS[name]
         for number, own in enumerate(by_seed(heads, name)):
@@ -90,17 +101,14 @@ def draw_rises(axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame) -> None:
 
 def draw_angles(axes: Axes, heads: pd.DataFrame, bar: Bar | None) -> None:
     """By how much W_K has turned when values begin to rise, with a point per head."""
-    for name, shift in ((PLAIN, 0.0), (NORMALIZED, 0.0)):
+    for name in (PLAIN, NORMALIZED):
         said, color = LOOKS[name]
         own = heads[heads["case"] == name]
-        axes.plot(
-            -own["log10_init_scale"] + shift, own["angle"], "o", color=color, ms=4, label=said
-        )
-    axes.set(ylabel="turn of $W_K$ when values begin to rise, degrees", ylim=(-3, 95))
+        axes.plot(-own["log10_init_scale"], own["angle"], "o", color=color, ms=4, label=said)
+    axes.set(ylabel="turn of $W_K$ as values begin to rise, °", ylim=(-3, 95))
     scales_below(axes, heads)
     if bar:
-        smaller = "from $10^{-3}$ and below, " + bar.words("°")
-        draw_bar(axes, bar, label=smaller)
+        draw_bar(axes, bar, label=bar.words("°").replace("asked", "asked from $10^{-3}$"))
         axes.set_ylim(-3, 125)
     axes.legend(loc="upper left", fontsize=7.5)
 
@@ -128,7 +136,16 @@ def draw_course(axes: Axes, courses: pd.DataFrame) -> None:
         end = max(end, float(rows["time"].max()))
     axes.set(xlabel="time", ylabel="relative update, singular value", xlim=(0, end), ylim=(0, 1.9))
     axes.set_title(f"one head, init scale {power(float(scale))}", fontsize=9)
-    axes.legend(loc="upper right", fontsize=7)
+    axes.legend(loc="center", bbox_to_anchor=(0.56, 0.5), fontsize=7)
+
+
+def median_change(heads: pd.DataFrame, name: str) -> float:
+    """The change of the turn's time from 1e-2 to the smallest scale, the median over heads."""
+    changes = [
+        abs(own["turn"].iloc[-1] / own["turn"].iloc[np.abs(own.index + FROM).argmin()] - 1)
+        for own in by_seed(heads, name)
+    ]
+    return float(np.median(changes))
 
 
 def by_seed(heads: pd.DataFrame, name: str) -> list[pd.DataFrame]:
