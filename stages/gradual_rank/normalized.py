@@ -167,7 +167,7 @@ def events(course: pd.DataFrame, params: Flow, risen: float) -> dict[str, float]
         "turn": turn,
         "rise": rise,
         "angle": at(small, "angle"),
-        "drift": float(course.loc[before, "drift"].max()),
+        "drift": float(np.fmax(course.loc[before, "drift"].max(), at(turn, "drift"))),
         "stable_rank": at(turn, "stable_rank"),
         "rank_at_rise": at(rise, "stable_rank"),
     }

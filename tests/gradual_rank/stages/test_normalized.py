@@ -26,6 +26,7 @@ LINES = (
 )
 PARAMS = {"turned": 0.2, "small": 0.08, "stiffness": 1e6, "longest": 0.03, "end": 20}
 CELLS = [(name, seed, scale) for name in RISEN for seed in SEEDS for scale in SCALES]
+METHOD = {"method": "LSODA", "rtol": 1e-6, "atol": 1e-9, "dense_output": True}
 KEPT = {}  # what one run of the stage wrote
 
 
@@ -78,15 +79,11 @@ class Course:
                 return float(min(large, turned / (1.2 * PARAMS["turned"]))) - 1
 
             over.terminal = True
-            self.found = solve_ivp(
-                self.slope, (0, 1e3), begin, rtol=1e-7, atol=1e-9, dense_output=True, events=over
-            )
+            self.found = solve_ivp(self.slope, (0, 1e3), begin, events=over, **METHOD)
             end = float(self.found.t[-1])
         else:
-            self.found = solve_ivp(
-                self.slope, (0, end), begin, rtol=1e-7, atol=1e-9, dense_output=True
-            )
-        self.times = np.linspace(0, end, 20_001)
+            self.found = solve_ivp(self.slope, (0, end), begin, **METHOD)
+        self.times = np.linspace(0, end, 4001)
         self.path = self.found.sol(self.times).T
 
     def slope(self, _, y):
