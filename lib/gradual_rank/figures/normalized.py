@@ -157,7 +157,7 @@ def by_seed(heads: pd.DataFrame, name: str) -> list[pd.DataFrame]:
 
 def scales_below(axes: Axes, heads: pd.DataFrame) -> None:
     """Name the init scales below a panel."""
-    scales = sorted(heads["log10_init_scale"].unique(), reverse=True)
+    scales = sorted(map(float, heads["log10_init_scale"].unique()), reverse=True)
     axes.set_xticks([-scale for scale in scales], labels=[power(scale) for scale in scales])
     axes.set_xlabel("init scale")
 

@@ -14,15 +14,15 @@ from tests.gradual_rank.full_reference import normal, taught
 from tests.stages.made import generator
 
 N, T, D = 6, 3, 2
-SEEDS = (5, 6)
+SEEDS = (12, 13)  # in whose heads no key comes to zero, where scipy would stop
 SCALES = (-0.5, -1.0)
 RISEN = {"plain": 0.1, "whole": 0.1, "permuted": 1e-6}
 LINES = (
     "name\tqk_norm\tlearned_gain\tpre_norm\tpermuted\trisen\tn_seeds\tfirst_seed\tn_samples\tseq_len"
     "\td_model\tlog10_init_scales",
-    "plain\tfalse\tfalse\tfalse\tfalse\t0.1\t2\t5\t6\t3\t2\t[-0.5, -1]",
-    "whole\ttrue\ttrue\ttrue\tfalse\t0.1\t2\t5\t6\t3\t2\t[-0.5, -1]",
-    "permuted\ttrue\tfalse\tfalse\ttrue\t1e-6\t2\t5\t6\t3\t2\t[-0.5, -1]",
+    "plain\tfalse\tfalse\tfalse\tfalse\t0.1\t2\t12\t6\t3\t2\t[-0.5, -1]",
+    "whole\ttrue\ttrue\ttrue\tfalse\t0.1\t2\t12\t6\t3\t2\t[-0.5, -1]",
+    "permuted\ttrue\tfalse\tfalse\ttrue\t1e-6\t2\t12\t6\t3\t2\t[-0.5, -1]",
 )
 PARAMS = {"turned": 0.2, "small": 0.08, "stiffness": 1e6, "longest": 0.03, "end": 20}
 CELLS = [(name, seed, scale) for name in RISEN for seed in SEEDS for scale in SCALES]
@@ -66,23 +66,21 @@ class Course:
         self.X, self.Y = data(name, seed)
         self.name, self.linear = name, linear
         self.start = 10.0**scale * normal(seed, "full start", 4, D, D)
-        begin = [*self.start.flatten().tolist(), math.sqrt(D)]
-        end = PARAMS["end"]
-        if linear:  # it ends where values are so large, which it has to come to
-            big = 1.2 * RISEN[name] * 100.0
-            K, Q = self.start[:2].numpy()
+        begin = np.array([*self.start.flatten().tolist(), math.sqrt(D)])
+        big = 1.2 * RISEN[name] * (100.0 if linear else 1.0)
+        K, Q = self.start[:2].numpy()
 
-            def over(_, y):
-                W_K, W_Q = y[:-1].reshape(4, D, D)[:2]
-                turned = np.linalg.norm(W_K @ W_Q.T - K @ Q.T) / np.linalg.norm(K @ Q.T)
-                large = np.linalg.norm(self.values(y), 2) / big
-                return float(min(large, turned / (1.2 * PARAMS["turned"]))) - 1
+        def over(_, y):
+            """Both have come to where the stage looks at them, and a little farther."""
+            W_K, W_Q = np.asarray(y)[:-1].reshape(4, D, D)[:2]
+            turned = np.linalg.norm(W_K @ W_Q.T - K @ Q.T) / np.linalg.norm(K @ Q.T)
+            large = np.linalg.norm(self.values(y), 2) / big
+            return float(min(large, turned / (1.2 * PARAMS["turned"]))) - 1
 
-            over.terminal = True
-            self.found = solve_ivp(self.slope, (0, 1e3), begin, events=over, **METHOD)
-            end = float(self.found.t[-1])
-        else:
-            self.found = solve_ivp(self.slope, (0, end), begin, **METHOD)
+        over.terminal = True
+        end = 1e3 if linear else PARAMS["end"]
+        self.found = solve_ivp(self.slope, (0, end), begin, events=over, **METHOD)
+        end = float(self.found.t[-1])
         self.times = np.linspace(0, end, 4001)
         self.path = self.found.sol(self.times).T
 
@@ -98,7 +96,7 @@ class Course:
         return g.numpy()
 
     def values(self, y):
-        _, _, W_V, W_O = y[:-1].reshape(4, D, D)
+        _, _, W_V, W_O = np.asarray(y)[:-1].reshape(4, D, D)
         return W_V @ W_O.T
 
     def reached(self, numbers, bar):
