@@ -43,7 +43,9 @@ def measures_of(heads: Table, limits: Table) -> list[Row]:
 def change_of_turn(heads: Table) -> pd.Series:
     """How much the time of the turn moves from 1e-2 to the smallest scale, over that from 1e-2."""
     turns = heads.pivot(index="seed", columns="log10_init_scale", values="turn")
-    return (turns[turns.columns.min()] / turns[nearest(turns.columns, FROM)] - 1).abs()
+    scales = [float(scale) for scale in turns.columns]
+    near = min(scales, key=lambda scale: abs(scale - FROM))
+    return (turns[min(scales)] / turns[near] - 1).abs()
 
 
 def waits(heads: Table, column: str) -> pd.Series:
@@ -52,7 +54,7 @@ def waits(heads: Table, column: str) -> pd.Series:
     \sigma t}$.
     """
     rises = heads.pivot(index="seed", columns="log10_init_scale", values="rise")
-    least, second = sorted(rises.columns)[:2]
+    least, second = sorted(float(scale) for scale in rises.columns)[:2]
     rate = heads.groupby("seed")[column].first()
     return (rises[least] - rises[second]) * rate / ((second - least) * LOG10)
 
@@ -71,8 +73,3 @@ def limit_errors(heads: Table) -> dict[str, dict[str, pd.Series]]:
         "turn_limit_error": by_scale(beside, "own"),
         "turn_limit_error_other": by_scale(beside, "other"),
     }
-
-
-def nearest(values: pd.Index, wanted: float) -> float:
-    """The value that is nearest to the wanted one."""
-    return float(values[np.abs(values.to_numpy() - wanted).argmin()])

@@ -77,7 +77,7 @@ class Course:
             large = np.linalg.norm(self.values(y), 2) / big
             return float(min(large, turned / (1.2 * PARAMS["turned"]))) - 1
 
-        over.terminal = True
+        over.terminal = True  # pyright: ignore
         end = 1e3 if linear else PARAMS["end"]
         self.found = solve_ivp(self.slope, (0, end), begin, events=over, **METHOD)
         end = float(self.found.t[-1])
