@@ -23,6 +23,7 @@ FAMILIES = (
     "gradual_rank",
     "optimisers",
     "adapter_start",
+    "qk_norm",
     "low_rank_sparse",
     "decision_lists",
     "vision",
