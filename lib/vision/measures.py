@@ -286,7 +286,8 @@ def rank_bounds(ranks: pd.DataFrame) -> Iterator[Taken]:
 def between(ranks: pd.Series) -> pd.Series:
     """The value at each init scale over that at the one before, by seed."""
     by_scale = ranks.unstack("init_scale")
-    ratios = pd.Series((by_scale / by_scale.shift(axis="columns")).T.stack())
+    ratios = (by_scale / by_scale.shift(axis="columns")).T.stack()
+    assert isinstance(ratios, pd.Series)
     return ratios.dropna().rename_axis(["init_scale", "seed"])
 
 

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from lib.gradual_rank.tables.normalized import FOLDER
-from tests.gradual_rank.whole_tables import whole
-from tests.stages.made import read_measures, table, worked_out
+from tests.stages.made import read_measures, table, whole, worked_out
 
 MADE = {
     "heads": """
