@@ -11,11 +11,12 @@ import torch
 
 from lib.decision_lists.lists import Task
 from lib.decision_lists.runs import publish as publish_lists
+from lib.decision_lists.shown import run_shown
 from lib.files.files import InputError, clear, file_name
 from lib.files.params import read_cases
 from lib.files.runs import Layout, clear_runs, open_run, write_run
 from lib.work.cells import Course
-from stages.decision_lists import evaluate, generate
+from stages.decision_lists import generate
 from stages.low_rank_sparse import adapt, train
 from stages.vision.train import Variant
 from tests.pipeline.project import ROOT
@@ -111,7 +112,7 @@ def test_a_run_of_a_hostile_name_is_neither_written_nor_removes_anything(here):
         refused(begin, Path("runs"), name)
         course = Course({}, [({"W": torch.zeros(3, 3)}, [])])
         refused(publish_lists, Path("runs"), task(name), [0], [course])
-        refused(evaluate.shown, task(name), Path("runs"), None)
+        refused(run_shown, task(name), Path("runs"), 0, 1)
     assert {str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()} == set(KEPT)
 
 

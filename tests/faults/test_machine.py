@@ -99,12 +99,26 @@ def test_a_read_only_file_is_replaced_as_a_whole(tmp_path):
 
 
 def kinds(main, arguments):
-    """Each argument with its kind; a parameter that is a list takes as many as are left."""
+    """Each argument with its kind.
+
+    A parameter that is a list takes as many as are left, or those behind `--NAME`.
+    """
     parameters = inspect.signature(main, eval_str=True).parameters
-    named = dict(one[2:].split("=", 1) for one in arguments if one.startswith("--"))
-    named = {name.replace("-", "_"): given for name, given in named.items()}
-    yield from ((given, parameters[name].annotation) for name, given in named.items())
-    left = [given for given in arguments if not given.startswith("--")]
+    named = {}
+    left = []
+    taking = left
+    for one in arguments:
+        name, equals, given = one.removeprefix("--").partition("=")
+        if not one.startswith("--"):
+            taking.append(one)
+        elif equals:
+            named[name.replace("-", "_")] = [given]
+        else:
+            taking = named[name.replace("-", "_")] = []
+    for name, given in named.items():
+        kind = parameters[name].annotation
+        for one in given:
+            yield one, get_args(kind)[0] if get_origin(kind) is list else kind
     annotations = [one.annotation for name, one in parameters.items() if name not in named]
     found = []
     for kind in annotations:
