@@ -307,7 +307,8 @@ def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
     for kind, rows in heads.groupby("kind"):
         found += rows_of(growth(rows), str(kind))
     n_heads = len(heads[["layer", "head"]].drop_duplicates())
-    return [*setup_rows({"n_heads": n_heads}), *found]
+    said = {"n_heads": n_heads, "n_seeds": losses.index.nunique()}
+    return [*setup_rows(said), *found]
 
 
 def trained_over_cut(fits: pd.DataFrame, plans: pd.DataFrame) -> Values:
