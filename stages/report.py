@@ -16,8 +16,8 @@ from lib.pages.number_lines import number_lines
 from lib.pages.unseen import (
     Runs,
     bar_in_words,
+    failures,
     numbers,
-    of_item,
     of_item_with_numbers,
     read_runs,
     set_when,
@@ -47,7 +47,7 @@ FILTERS = {
     "ours": "ours",
 }
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
-ASKED = re.compile(r"\basked\b|\bbar\b")
+ASKED = re.compile(r"\b(asked|bar|was to|were to)\b")
 DIAGRAM = "diagram"  # the name of a figure that stands above the items of its family
 SHORT = 50  # characters of a sentence that says the bar alone
 
@@ -128,7 +128,7 @@ def main(
         claims_commands=lambda item: dict.fromkeys(
             judged[one]["command"] for one in item["claims"]
         ),
-        of_item=of_item,
+        failures={name: failures(item, judged, runs) for name, item in answered.items()},
         unseen_said={
             name: of_item_with_numbers(item, judged, runs) for name, item in answered.items()
         },

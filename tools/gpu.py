@@ -56,7 +56,8 @@ PART = 15 * 10**6  # bytes of a file in KEEP, at most
 # the most parts, so that an archive and the one that it replaces are at most eight files
 PARTS = 4
 RESULTS = re.compile(  # the files of an archive: none that Python would run
-    r"(speed|epochs|seconds|vit_b_16|one_layer)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
+    r"(speed|epochs|seconds|vit_b_16|one_layer)\.json|published/\w[\w.,=+-]*/"
+    r"(\w+\.json|measures\.csv|tables/\w+\.parquet|figures/[\w-]+\.svg)"
 )
 PACKAGES = (  # packages: the name of each in an import, and to be installed
     "torch",
@@ -298,6 +299,11 @@ def affordable(seconds: float, trainings: int, n_images: int, images_per_second:
     return next((epochs for epochs in EPOCHS if epochs <= possible), EPOCHS[-1])
 
 
+def by_name(given: dict[str, str]) -> list[str]:
+    """The arguments of a stage's command, each with its name."""
+    return [f"--{name}={value}" for name, value in given.items()]
+
+
 def put(packed: bytes, keep: Path) -> None:
     """Write an archive into a folder, in parts if it is large; the archive before it stays until
     the new one is whole.
@@ -473,14 +479,23 @@ class Work:
             self._run(new, ["stages.vision.cut", *of, images, runs, *cuts])
         else:
             self._without_cuts(cuts, published)
-        made = [runs, spectra, *cuts, metrics, f"{plots}/training.csv"]
-        self._run(
-            new,
-            ["stages.vision.evaluate", "vision.evaluate", f"{ours}.train.model", *made, *beside],
-        )
-        self._run(
-            new, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"]
-        )
+        measured = {
+            "section": "vision.evaluate",
+            "model": f"{ours}.train.model",
+            "runs": runs,
+            "spectra": spectra,
+            "truncate": cuts[0],
+            "prune": cuts[1],
+            "metrics": metrics,
+            "curves": f"{plots}/training.csv",
+        }
+        drawn = {
+            "section": "vision.plot",
+            "tables": f"{metrics}/tables",
+            "figures": f"{plots}/figures",
+        }
+        self._run(new, ["stages.vision.evaluate", *by_name(measured), *beside])
+        self._run(new, ["stages.vision.plot", *by_name(drawn)])
         self._publish(step)
 
     def pack(self) -> None:

@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[1]
 FAMILIES = (
     "gradual_rank",
     "optimisers",
+    "adapter_start",
+    "qk_norm",
     "low_rank_sparse",
     "decision_lists",
     "vision",

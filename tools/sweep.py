@@ -9,6 +9,7 @@ param was tried with these.
 """
 
 import json
+import math
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from lib.files.files import InputError, atomic
+from lib.pages.measures import parsed, summary
 from lib.pages.style import rendered, styled
 from lib.work.command import run
-from tools.compare import summary_of, values
+from tools.compare import values
 
 
 @dataclass(frozen=True)
@@ -75,21 +77,16 @@ def one_sweep(found: list[Point]) -> list[Point]:
 
 
 def metric_of(rev: str, file: str, metric: str) -> tuple[float, float, float] | None:
-    """The mean in a commit, with mean ± sd, or with the least and the largest value."""
+    """The mean in a commit, with mean ± sd, or without a spread where there is one value."""
     shown = subprocess.run(
         ["git", "show", f"{rev}:{file}"], capture_output=True, text=True, check=False
     )
-    measures = summary_of(file, shown.stdout.encode()) if shown.stdout else None
-    number = found(measures, [metric] if file.endswith(".csv") else metric.split("."))
-    if not isinstance(number, dict):
-        return None if number is None else (number, number, number)
-    mean = number.get("mean")
-    sd = number.get("sd")
-    if mean is None:
+    measures = summary(parsed(shown.stdout, file)) if shown.stdout else {}
+    if metric not in measures or not math.isfinite(measures[metric]["mean"]):
         return None
-    if sd is None:
-        return mean, number.get("min", mean), number.get("max", mean)
-    return mean, mean - sd, mean + sd
+    mean = measures[metric]["mean"]
+    sd = measures[metric]["sd"]
+    return (mean, mean - sd, mean + sd) if math.isfinite(sd) else (mean, mean, mean)
 
 
 def found(tree: Any, keys: list[str]) -> Any:
@@ -113,7 +110,9 @@ def drawn(rows: list[Point], param: str, metric: str) -> Figure:
     axes.errorbar(x, [row.mean for row in rows], yerr=ends, fmt="o", capsize=3)
     if plain and min(x) > 0 and max(x) > 20 * min(x):
         axes.set_xscale("log")
-    axes.set(xlabel=param, ylabel=metric.replace("_", " "))
+    measure, _, case = metric.partition(".")
+    measure = measure.replace("_", " ")
+    axes.set(xlabel=param, ylabel=f"{measure}, {case}" if case else measure)
     return figure
 
 
@@ -127,7 +126,6 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
             f"METRIC: wanted FOLDER:NAME such as vision/digits:test_accuracy, got {metric!r}"
         )
     file = f"metrics/{folder}/measures.csv"
-    file = file if Path(file).exists() else f"metrics/{folder}/summary.json"
     said = subprocess.run(
         ["dvc", "exp", "show", "--json"], check=True, capture_output=True, text=True
     ).stdout

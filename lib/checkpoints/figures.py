@@ -39,6 +39,7 @@ RULES = {  # in the order in which they are drawn: the first two are often the s
     "energy": (ORANGE, "^"),
     "water-filling": (TEAL, "v"),
 }
+LEAST_APART = 1e-7  # losses that are nearer are drawn at this distance
 AGAINST = {"attributed": GREEN, "energy": ORANGE, "shuffled": NULL_COLOR}
 TRAINED = {"attributed": GREEN, "shuffled": NULL_COLOR, "uniform, longer": BLUE}
 PRUNED = {
@@ -216,6 +217,7 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
     figure, panels = plt.subplots(
         2, len(models), figsize=size, sharex=True, sharey=True, squeeze=False
     )
+    asked: dict[Axes, float] = {}
     for row, (product, color) in zip(panels, MATRIX_COLORS.items(), strict=True):
         texts = {"language": (color, "text"), "permuted": (NULL_COLOR, "text in random order")}
         for axes, model in zip(row, models, strict=True):
@@ -235,10 +237,14 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
                 ratio = permuted / learned if learned else np.nan
                 if np.isfinite(ratio):
                     axes.set_title(f"{model}: in random order {ratio:.2f} times", fontsize=9)
-                said = bar.words(" times that of the text") if bar else ""
-                draw_bar(axes, bar, times=learned, label=said)
+                asked[axes] = learned
         row[0].set_ylabel(f"stable rank of the update\nof {MATRIX_NAMES[product]}")
-        row[-1].legend(fontsize=7, loc="center left" if product == "W_VO" else "best")
+    for axes, learned in asked.items():  # when the axis that all share has every point
+        said = bar.words(" times its value on the text") if bar else ""
+        said = said.replace(" 1 times", "")  # such as: below its value on the text
+        draw_bar(axes, bar, times=learned, label=said)
+    for row, place in zip(panels, ("best", "center left"), strict=True):
+        row[-1].legend(fontsize=7, loc=place)
     number_panel(*panels[1])
     for axes, top, model in zip(panels[1], panels[0], models, strict=True):
         axes.set_xlabel("step")
@@ -327,21 +333,31 @@ def cut_or_trained(fitted: pd.DataFrame) -> Figure:
     return figure
 
 
-def runtimes(losses: pd.DataFrame) -> Figure:
-    """The loss of adapters in peft and in llama.cpp, with mixed ranks and padded to one rank."""
-    figure, axes = plt.subplots(figsize=sized(5.2, 3.4))
+def runtimes(losses: pd.DataFrame, bar: Bar) -> Figure:
+    """The loss of adapters in peft and in llama.cpp, with mixed ranks and padded to one rank, and
+    how far the one is from the other, of which the bar is asked where ranks are padded.
+    """
+    figure, (axes, apart) = plt.subplots(1, 2, figsize=sized(9.6, 3.6))
     labels = {"mixed": (LOST_COLOR, "mixed ranks"), "equal": (GREEN, "padded to one rank")}
     for ranks, (color, name) in labels.items():
         rows = losses[losses["ranks"] == ranks]
         places = range(len(rows))
         axes.plot(places, rows["llama_cpp"], "o-", color=color, label=f"llama.cpp, {name}")
-        axes.set_xticks(places, labels=rows["adapter"], parse_math=False)
+        distance = (rows["llama_cpp"] - rows["peft"]).abs()
+        apart.plot(places, distance.clip(lower=LEAST_APART), "o", color=color, label=name)
+        for panel in (axes, apart):
+            panel.set_xticks(places, labels=rows["adapter"], parse_math=False)
     peft = losses[losses["ranks"] == "equal"]["peft"]
     axes.plot(range(len(peft)), peft, "k_", ms=14, mew=2, label="peft, both")
     [alone] = losses[losses["ranks"] == "none"]["peft"]
     axes.axhline(alone, color=INITIAL_COLOR, lw=0.9, ls=":", label="the base alone")
     axes.set(xlabel="adapter", ylabel="loss, nats", xlim=(-0.4, len(peft) - 0.6))
     axes.legend(fontsize=7.5)
+    apart.set(yscale="log", xlabel="adapter", xlim=(-0.4, len(peft) - 0.6))
+    apart.set(ylabel="distance of llama.cpp's loss from peft's, nats")
+    draw_bar(apart, bar)
+    apart.legend(fontsize=7.5, loc="center right")
+    number_panel(apart)
     return figure
 
 

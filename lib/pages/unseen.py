@@ -6,7 +6,8 @@ nearest to the bar here. A run that kept one case alone shows that one, the near
 """
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ NOT_REPEATED = "not repeated: a published run"
 NOT_RUN = "not run"
 NEAREST = "nearest case"  # in the words of a page
 MOST_DIGITS = 9  # of a number that is rounded to its bar
+ASIDE = re.compile(r" \((?:[^()]|\([^()]*\))*\)")  # what stands in parentheses behind a space
+STOP = re.compile(r";|\.(?= [A-Z]|$)")
 
 
 def read_runs(published: Path) -> dict[str, dict[str, Any]]:
@@ -169,6 +172,53 @@ def comparisons(item: Judged, claims: Named, runs: Runs) -> dict[str, Compared]:
     there = [name for name in item["claims"] if any(name in run for run in runs.values())]
     turned = [name for name in there if item.get("fragile") and claims[name].get("fragile")]
     return {name: comparison(claims[name], name, runs) for name in turned or there[:1]}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A claim of an item that fails here or on unseen seeds.
+
+    `brief` is what it says, and empty for the claim that decides, of which a row says it already.
+    """
+
+    claim: str
+    where: str
+    by: str  # how much, with the case
+    brief: str
+
+
+def failures(item: Judged, claims: Named, runs: Runs) -> list[Failure]:
+    """The claims of an item that fail here or on unseen seeds, in the item's order."""
+    found = []
+    for name in item["claims"]:
+        claim = claims[name]
+        unseen = claim.get("unseen", {})
+        failing = [seeds for seeds, one in unseen.items() if one["holds"] is False]
+        if claim["holds"] is False:
+            turned = [seeds for seeds, one in unseen.items() if one["holds"]]
+            where = f"fails here, holds on {_seeds(turned)}" if turned else "fails"
+            failed = [case for case in claim.get("cases", ()) if not case["holds"]]
+            by = _with_case(claim, claim)
+            if len(failed) > 1:
+                by += f", and in {len(failed) - 1} more of {len(claim['cases'])} cases"
+        elif failing:
+            where = f"fails on {_seeds(failing)}"
+            one = runs.get(failing[0], {}).get(name)
+            by = _with_case(claim, one) if one else ""
+        else:
+            continue
+        brief = "" if name == item["claims"][0] else in_brief(claim["statement"])
+        found.append(Failure(name, where, by, brief))
+    return found
+
+
+def in_brief(statement: str) -> str:
+    """The first sentence of a statement up to a semicolon, without what stands in parentheses."""
+    return STOP.split(ASIDE.sub("", statement), maxsplit=1)[0]
+
+
+def _seeds(listed: Sequence[str]) -> str:
+    return f"seeds {' and '.join(f'+{seeds}' for seeds in listed)}"
 
 
 def _other_answers(item: Judged) -> Iterator[str]:

@@ -1,11 +1,15 @@
 """What is measured of trained transformers, from tables of their losses, ranks and cuts.
 
-A measure is a series by init scale and seed; what was not trained is not in it. Stable ranks are
-means over layers and heads; beside every rank stand its nulls. `control` says what differs from the
-plain training, `none` for that itself.
+A measure has a series by init scale and seed for each case; what was not trained is not in it. The
+case is the product, the optimiser and what else differs from the plain training, those of them that
+there are: `W_KQ`, `W_KQ permuted`, `muon`. Stable ranks are means over layers and heads; beside
+every rank stand its nulls. `control` says what differs from the plain training, `none` for that
+itself.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +17,7 @@ from jaxtyping import Float
 
 from lib.matrices.directions import order, separate
 from lib.matrices.ranks import summaries
+from lib.pages.measures import Row, rows_of
 
 NULL_SEED = 0  # draws the Gaussian products
 # The accuracy that a cut may cost; the small number is for tables in single precision.
@@ -20,10 +25,17 @@ ONE_POINT = 0.01 + 1e-6
 PRODUCTS = ["W_KQ", "W_VO"]
 PERMUTED = "labels=permuted"
 LABELS = ("none", PERMUTED)
-NUMBERS = ("learning_rate", "weight_decay")  # in a control, which names of measures leave out
+NUMBERS = ("learning_rate", "weight_decay")  # in a control, which names of cases leave out
 RULE = ("optimizer", "muon_of", *NUMBERS)  # what a control says of an optimiser
 Tables = Mapping[str, pd.DataFrame]
-Measures = dict[str, pd.Series]
+
+
+class Taken(NamedTuple):
+    """A measure of one case, by init scale and seed."""
+
+    measure: str
+    case: str
+    values: pd.Series
 
 
 def ranks_of(spectra: pd.DataFrame, rtol: float, d_model: int) -> pd.DataFrame:
@@ -112,32 +124,37 @@ def derived(tables: Tables) -> dict[str, pd.DataFrame]:
     }
 
 
-def measured(tables: Tables, reference_scale: float) -> dict[str, dict[str, pd.Series]]:
-    """Every measure by init scale and seed; the reference scale stands last."""
+def measured(tables: Tables, reference_scale: float) -> list[Row]:
+    """The rows of every measure; the reference scale stands last."""
     tables = {name: plain_typed(table) for name, table in tables.items()}
-    found: Measures = {
-        **finals(tables["training"]),
-        **against_nulls(tables),
-        **growth_with_init_scale(tables),
-        **cuts(tables["truncate"], tables["prune"]),
-        **rises(tables["directions"]),
-        **rank_bounds(tables["ranks"]),
-    }
+    found = [
+        *finals(tables["training"]),
+        *against_nulls(tables),
+        *growth_with_init_scale(tables),
+        *cuts(tables["truncate"], tables["prune"]),
+        *rises(tables["directions"]),
+        *rank_bounds(tables["ranks"]),
+    ]
     if "whole_ranks" in tables:
         ranks = tables["whole_ranks"].groupby(["init_scale", "seed"])["stable_rank"]
-        found |= {"whole_stable_rank": ranks.mean(), "whole_stable_rank_most": ranks.max()}
-    by_scale: dict[str, dict[str, pd.Series]] = {}
-    for name, values in found.items():
+        found.append(Taken("whole_stable_rank", "", ranks.mean()))
+        found.append(Taken("whole_stable_rank_most", "", ranks.max()))
+    return rows_by_scale(found, reference_scale)
+
+
+def rows_by_scale(taken: list[Taken], last: float) -> list[Row]:
+    """The rows of measures, those of one init scale behind all others."""
+    found = []
+    for measure, case, values in taken:
         scales = sorted(
             set(values.index.get_level_values("init_scale")),
-            key=lambda scale: (scale == reference_scale, scale),
+            key=lambda scale: (scale == last, scale),
         )
-        of_scale = {
+        by_scale = {
             f"{scale:g}": values.xs(scale, level="init_scale").sort_index() for scale in scales
         }
-        if of_scale:
-            by_scale[name] = of_scale
-    return by_scale
+        found += rows_of({measure: by_scale}, case)
+    return found
 
 
 def plain_typed(table: pd.DataFrame) -> pd.DataFrame:
@@ -161,17 +178,16 @@ def train_losses(training: pd.DataFrame) -> pd.DataFrame:
     return training.set_index(keys)["train_loss"].unstack("step")
 
 
-def finals(training: pd.DataFrame) -> Measures:
+def finals(training: pd.DataFrame) -> Iterator[Taken]:
     """The final training loss and test accuracy, plain and of every control."""
     final = training[training["step"] == training["step"].max()].set_index(["init_scale", "seed"])
-    return {
-        named(value, control): rows[value]
-        for control, rows in final.groupby("control")
-        for value in ("train_loss", "test_accuracy")
-    }
+    for control, rows in final.groupby("control"):
+        case = named(str(control))
+        yield Taken("train_loss", case, rows["train_loss"])
+        yield Taken("test_accuracy", case, rows["test_accuracy"])
 
 
-def against_nulls(tables: Tables) -> Measures:
+def against_nulls(tables: Tables) -> Iterator[Taken]:
     """Final stable ranks of updates and their growth through training, plain and of every control.
 
     The stable ranks of the initial matrices stand beside them. The plain training also has the
@@ -181,64 +197,54 @@ def against_nulls(tables: Tables) -> Measures:
     means = mean_ranks(tables["ranks"])
     growths = tables["growth"].set_index(["matrix", "control", "init_scale", "seed"])["growth"]
     last = means.index.get_level_values("step").max()
-    found: Measures = {}
     for matrix in PRODUCTS:
-        letters = matrix[2:]
         updates = means.loc[matrix].xs(("update", last), level=["of", "step"])
         for control in sorted(set(updates.index.get_level_values("control"))):
-            found[named(f"stable_rank_{letters}", control)] = updates.loc[control]
-            growth = growths.loc[matrix, control]
-            found[named(f"growth_through_training_{letters}", control)] = growth
-        learned = found[f"stable_rank_{letters}"]
+            case = named(control, matrix)
+            yield Taken("stable_rank", case, updates.loc[control])
+            yield Taken("growth_through_training", case, growths.loc[matrix, control])
+        learned = updates.loc["none"]
         plain = means.loc[matrix, "none"]
         by_kind = {of: ranks.droplevel(["of", "step"]) for of, ranks in plain.groupby("of")}
         if "initial" in by_kind:
-            found[f"stable_rank_{letters}_initial"] = by_kind["initial"]
+            yield Taken("initial_stable_rank", matrix, by_kind["initial"])
         if "gaussian product" in by_kind:
             ratio = by_kind["gaussian product"] / learned
-            found[f"gaussian_product_over_learned_{letters}"] = ratio
+            yield Taken("gaussian_product_over_learned", matrix, ratio)
         first = plain.xs(("update", 1), level=["of", "step"])
-        found[f"first_step_over_learned_{letters}"] = first / learned
+        yield Taken("first_step_over_learned", matrix, first / learned)
         equal = tables["equal_loss"].set_index(["init_scale", "seed"])
         equal = equal[equal["matrix"] == matrix]
         ratio = equal["permuted"] / equal["learned"]
-        found[f"permuted_over_learned_at_equal_loss_{letters}"] = ratio
-    return found
+        yield Taken("permuted_over_learned_at_equal_loss", matrix, ratio)
 
 
-def growth_with_init_scale(tables: Tables) -> Measures:
+def growth_with_init_scale(tables: Tables) -> Iterator[Taken]:
     """How stable ranks grow from each init scale to the next, by the larger of the two.
 
     The same growth is measured under permuted labels, in the first step, and where the training
     loss is the highest of the scales' final ones.
     """
     means = mean_ranks(tables["ranks"]).xs("update", level="of")
-    found = {}
     last = means.index.get_level_values("step").max()
     losses = train_losses(tables["training"]).loc["none"]
     for matrix in PRODUCTS:
-        letters = matrix[2:]
         plain = means.loc[matrix, "none"].unstack("step")
         fell = pd.DataFrame(losses.loc[plain.index, plain.columns])
         levels = fell.min(axis="columns").groupby("seed").transform("max")
-        equal = [
+        at_level = [
             at_loss(fell.loc[i].to_numpy(), plain.loc[i].to_numpy(), levels[i]) for i in plain.index
         ]
-        of = {
-            "": plain[last],
-            "_first_step": plain[1],
-            "_at_equal_loss": pd.Series(equal, plain.index),
-        }
+        equal = pd.Series(at_level, plain.index)
+        yield Taken("growth_with_init_scale", matrix, between(plain[last]))
+        yield Taken("growth_with_init_scale_at_first_step", matrix, between(plain[1]))
+        yield Taken("growth_with_init_scale_at_equal_loss", matrix, between(equal))
         if PERMUTED in means.loc[matrix].index.get_level_values("control"):
-            of["_permuted"] = means.loc[matrix, PERMUTED].unstack("step")[last]
-        ratios = {name: between(ranks.unstack("init_scale")) for name, ranks in of.items()}
-        found |= {
-            f"growth_with_init_scale_{letters}{name}": ratio for name, ratio in ratios.items()
-        }
-    return found
+            permuted = means.loc[matrix, PERMUTED].unstack("step")[last]
+            yield Taken("growth_with_init_scale", named(PERMUTED, matrix), between(permuted))
 
 
-def rises(directions: pd.DataFrame) -> Measures:
+def rises(directions: pd.DataFrame) -> Iterator[Taken]:
     """Whether the directions of an update rise one after another, plain and under permuted labels.
 
     `separate` is the share of them that begin after the one that ended before them has, `order` is
@@ -253,15 +259,14 @@ def rises(directions: pd.DataFrame) -> Measures:
             rows.append((*place, separate(begun, ended), order(size, ended)))
     by_head = pd.DataFrame(rows, columns=[*keys, "separate", "order"]).fillna({"order": 0.0})
     means = by_head.groupby(keys[:4])[["separate", "order"]].mean()
-    found: Measures = {}
     for (matrix, control), own in means.groupby(["matrix", "control"]):
-        for column in means:
-            name = named(f"{column}_{str(matrix)[2:]}", str(control))
-            found[name] = own[column].droplevel(["matrix", "control"])
-    return found
+        by_seed = own.droplevel(["matrix", "control"])
+        case = named(str(control), str(matrix))
+        yield Taken("separate", case, by_seed["separate"])
+        yield Taken("order", case, by_seed["order"])
 
 
-def rank_bounds(ranks: pd.DataFrame) -> Measures:
+def rank_bounds(ranks: pd.DataFrame) -> Iterator[Taken]:
     r"""What the stable ranks of whole updates are at most, as a mean over matrices and layers.
 
     The bound is $\sum_h \|W_h\|_F^2 / \max_h \|W_h\|_2^2$ over the heads h that stand side by side
@@ -275,21 +280,23 @@ def rank_bounds(ranks: pd.DataFrame) -> Measures:
     rows = rows.assign(square=squares, largest=squares / rows["stable_rank"])
     parts = rows.groupby(["matrix", "init_scale", "seed", "layer"])
     bounds = parts["square"].sum() / parts["largest"].max()
-    return {"whole_stable_rank_bound": bounds.groupby(["init_scale", "seed"]).mean()}
+    yield Taken("whole_stable_rank_bound", "", bounds.groupby(["init_scale", "seed"]).mean())
 
 
-def between(by_scale: pd.DataFrame) -> pd.Series:
-    """The value at each scale over that at the one before."""
+def between(ranks: pd.Series) -> pd.Series:
+    """The value at each init scale over that at the one before, by seed."""
+    by_scale = ranks.unstack("init_scale")
     ratios = (by_scale / by_scale.shift(axis="columns")).T.stack()
-    return ratios.dropna().rename_axis(["init_scale", "seed"])  # pyright: ignore[reportReturnType]
+    assert isinstance(ratios, pd.Series)
+    return ratios.dropna().rename_axis(["init_scale", "seed"])
 
 
-def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Measures:
+def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Iterator[Taken]:
     """Which rank and which pruning rate keep the accuracy of the plain runs that were cut."""
     truncate, prune = (table[table["control"] == "none"] for table in (truncate, prune))
     weights = prune[prune["what"] == "weights"]
     if truncate.empty or weights.empty:
-        return {}
+        return
     keys = ["init_scale", "seed"]
     cut = by_rank(truncate[truncate["kind"] == "all"])
     kept = weights.set_index(["order", *keys, "rate"])["test_accuracy"].unstack("rate")
@@ -297,15 +304,12 @@ def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Measures:
     harmless = pd.Series(
         smallest.ge(smallest[0.0] - ONE_POINT, axis=0).cummin(axis="columns").sum(axis="columns")
     )
+    rates = pd.Series([float(kept.columns[int(n) - 1]) for n in harmless], harmless.index)
     average = kept.mean(axis="columns").unstack("order")
-    return {
-        "rank_within_one_point": rank_needed(cut),
-        "pruning_within_one_point": pd.Series(
-            [float(kept.columns[int(n) - 1]) for n in harmless], harmless.index
-        ),
-        "smallest_first_over_others": average["smallest"]
-        - average[["random", "largest"]].max(axis="columns"),
-    }
+    others = average[["random", "largest"]].max(axis="columns")
+    yield Taken("rank_within_one_point", "", rank_needed(cut))
+    yield Taken("pruning_within_one_point", "", rates)
+    yield Taken("smallest_first_over_others", "", average["smallest"] - others)
 
 
 def by_rank(truncate: pd.DataFrame) -> pd.DataFrame:
@@ -319,70 +323,74 @@ def rank_needed(cut: pd.DataFrame) -> pd.Series:
 
 
 def by_optimizer(tables: Tables) -> dict[str, dict[str, pd.DataFrame]]:
-    """The tables of every optimiser, in which it is the plain one, by what names of measures say of
-    it.
+    """The tables of every optimiser, in which it is the plain one, by the name of its case.
 
     The optimiser of the plain training has an empty name.
     """
-    found: dict[str, dict[str, pd.DataFrame]] = {}
+    found: dict[str, dict[str, pd.DataFrame]] = defaultdict(dict)
     for kind, table in tables.items():
         table = plain_typed(table)
         parts = {control: apart(control) for control in table["control"].unique()}
         for name in dict.fromkeys(name for name, _ in parts.values()):
             own = {control: rest for control, (of, rest) in parts.items() if of == name}
             rows = table[table["control"].isin(own)]
-            found.setdefault(name, {})[kind] = rows.assign(control=rows["control"].map(own))
+            found[name][kind] = rows.assign(control=rows["control"].map(own))
     return found
 
 
 def apart(control: str) -> tuple[str, str]:
-    """What names of measures say of a control's optimiser, and the control without it."""
+    """The name of the case that a control's optimiser is, and the control without it."""
     parts = control.split(",")
     if not any(part.startswith("optimizer=") for part in parts):
         return "", control
     rule = [part for part in parts if part.split("=")[0] in RULE]
-    return named("", ",".join(rule)), ",".join(part for part in parts if part not in rule) or "none"
+    return named(",".join(rule)), ",".join(part for part in parts if part not in rule) or "none"
 
 
-def of_optimizers(tables: Tables) -> Measures:
-    """The measures of every optimiser beside its own nulls, its name behind theirs.
+def of_optimizers(tables: Tables, last: float) -> list[Row]:
+    """The rows of the measures of every optimiser beside its own nulls, its name behind theirs.
 
     The rank at equal accuracy is also given over that of the plain training at the same init scale
-    and seed.
+    and seed. Those of the init scale `last` stand behind all others.
     """
-    needed = "rank_at_equal_accuracy"
-    found: Measures = {}
+    found = []
+    plain = pd.Series(dtype=float)
     for name, part in by_optimizer(tables).items():
         part |= derived(part)
         truncate = part["truncate"]
-        own = {
-            **finals(part["training"]),
-            **against_nulls(part),
-            **growth_with_init_scale(part),
-            **first_steps(part["ranks"]),
-            needed: rank_needed(by_rank(truncate[truncate["control"] == "none"])),
-        }
-        found |= {f"{measure}{name}": values for measure, values in own.items()}
+        needed = rank_needed(by_rank(truncate[truncate["control"] == "none"]))
+        own = [
+            *finals(part["training"]),
+            *against_nulls(part),
+            *growth_with_init_scale(part),
+            *first_steps(part["ranks"]),
+            Taken("rank_at_equal_accuracy", "", needed),
+        ]
+        found += [one._replace(case=f"{one.case} {name}".strip()) for one in own]
         if name:
-            found[f"{needed}_over_plain{name}"] = (own[needed] / found[needed]).dropna()
-    return found
+            ratio = (needed / plain).dropna()
+            found.append(Taken("rank_at_equal_accuracy_over_plain", name, ratio))
+        else:
+            plain = needed
+    return rows_by_scale(found, last)
 
 
-def first_steps(ranks: pd.DataFrame) -> Measures:
+def first_steps(ranks: pd.DataFrame) -> Iterator[Taken]:
     """The stable ranks of the update after the first step, plain and of every control."""
     first = mean_ranks(ranks).xs("update", level="of").xs(1, level="step")
-    return {
-        named(f"first_step_rank_{matrix[2:]}", str(control)): first.loc[matrix, control]
-        for matrix in PRODUCTS
-        for control in sorted(set(first.loc[matrix].index.get_level_values("control")))
-    }
+    for matrix in PRODUCTS:
+        for control in sorted(set(first.loc[matrix].index.get_level_values("control"))):
+            yield Taken("first_step_rank", named(control, matrix), first.loc[matrix, control])
 
 
-def named(measure: str, control: str) -> str:
-    """The measure's name for a control, without the values of parameters."""
+def named(control: str, matrix: str = "") -> str:
+    """The case of a control, of a matrix where one is given, without the values of parameters.
+
+    That of `labels=permuted` of W_KQ is `W_KQ permuted`; the plain training has the matrix alone.
+    """
     kinds = [
         part.split("=")[1]
         for part in control.split(",")
         if "=" in part and part.split("=")[0] not in NUMBERS
     ]
-    return "_".join([measure, *kinds]).replace("-", "_")
+    return " ".join([matrix, *kinds]).strip()

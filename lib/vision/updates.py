@@ -13,12 +13,11 @@ from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import singular_values
 from lib.vision.cuts import whole
 from lib.vision.measures import LABELS, PRODUCTS, plain_typed
+from lib.vision.tables.drawn import DIRECTIONS, WHOLE_RANKS
 from lib.vision.vit import MATRICES
 
 SIGNIFICANT = 0.05  # as a share of the largest singular value at the end, of what counts
 COURSE = ["matrix", "control", "init_scale", "seed", "layer", "head"]
-DIRECTIONS = [*COURSE, "singular_value", "begun", "ended"]
-WHOLE_RANKS = ["variant", "control", "init_scale", "matrix", "seed", "layer", "stable_rank"]
 
 
 def directions(spectra: pd.DataFrame) -> pd.DataFrame:
@@ -39,7 +38,7 @@ def directions(spectra: pd.DataFrame) -> pd.DataFrame:
         last, begun, ended = direction_times(steps, sigma, SIGNIFICANT * sigma[-1, 0])
         found = {"singular_value": last, "begun": begun, "ended": ended}
         tables.append(pd.DataFrame(dict(zip(COURSE, place, strict=True)) | found))
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=DIRECTIONS)
+    return pd.concat(tables, ignore_index=True) if tables else DIRECTIONS.frame([])
 
 
 def whole_ranks(runs: Iterable[Run]) -> pd.DataFrame:
@@ -64,6 +63,4 @@ def whole_ranks(runs: Iterable[Run]) -> pd.DataFrame:
             )
             rows["layer"] += 1
             tables.append(rows.reset_index().assign(**run.layout.cell, matrix=name))
-    if not tables:
-        return pd.DataFrame(columns=WHOLE_RANKS)
-    return pd.concat(tables, ignore_index=True)[WHOLE_RANKS]
+    return pd.concat(tables, ignore_index=True) if tables else WHOLE_RANKS.frame([])

@@ -25,17 +25,20 @@ import pandas as pd
 from lib.files.files import InputError, atomic
 from lib.files.params import Count, Fraction, Name, Positive, load_yaml, read_cases, read_params
 from lib.files.runs import Run, open_run, open_runs
-from lib.files.tables import compact, read_table, write_json, write_measures, write_table
+from lib.files.tables import compact, read_table, write_json
 from lib.matrices.ranks import stable_rank
+from lib.pages.measures import Row, setup_rows, write_measures
 from lib.training.sgd import Optimizer
 from lib.vision.cuts import truncated
 from lib.vision.datasets import dataset_file
 from lib.vision.images import channel_statistics, read_images, standardise
 from lib.vision.measures import of_optimizers
+from lib.vision.tables.compared import OF_OPTIMIZERS
 from lib.vision.variants import Variant
 from lib.vision.vit import score
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
+from lib.work.schemas import write_tables_of
 from stages.vision import plot
 from tools.publish import provenance
 
@@ -46,7 +49,10 @@ SECTION = "digits_optimizers"
 OUT = Path("published") / SECTION
 TUNING_SEEDS = {"first_seed": 100, "n_seeds": 2}
 TUNING_SCALE = 1.0
-HEADLINES = ["stable_rank_KQ", "stable_rank_KQ_muon"]
+HEADLINES = {
+    "stable_rank_KQ": ("stable_rank", "W_KQ"),
+    "stable_rank_KQ_muon": ("stable_rank", "W_KQ muon"),
+}
 DATASET = Path("data/images")
 COLUMNS = ("init_scale", "labels", "optimizer", "learning_rate", "weight_decay", "muon_of")
 
@@ -88,9 +94,8 @@ def main(folder: Path = Path(".dvc/tmp/optimizers")) -> None:
     rates = chosen(tried)
     tables = {"rates": tried, **work.trained(rules, rates)}
     tables = {name: compact(table) for name, table in tables.items()}
-    for name, table in tables.items():
-        write_table(table, OUT / "tables" / f"{name}.parquet")
-    write_measures(measured(tables), OUT, work.setup(), HEADLINES)
+    write_tables_of(OF_OPTIMIZERS, tables, OUT / "tables")
+    write_measures(measured(tables, work.train["n_steps"]), OUT, HEADLINES)
     plot.main("vision.plot", OUT / "tables", OUT / "figures")
     write_json(work.note(rates), OUT / "provenance.json")
 
@@ -102,16 +107,11 @@ def chosen(tried: pd.DataFrame) -> dict[str, float]:
     return {str(rule): float(f"{rate:g}") for rule, rate in means.idxmin(axis="columns").items()}
 
 
-def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, pd.Series]]:
-    """Every measure by init scale and seed, the scale of the tuning last."""
+def measured(tables: Mapping[str, pd.DataFrame], n_steps: int) -> list[Row]:
+    """The rows of every measure, the init scale of the tuning last, and the steps of a training."""
     names = {"training": "trained", "ranks": "ranks", "truncate": "truncate"}
-    by_scale: dict[str, dict[str, pd.Series]] = {}
-    for name, values in of_optimizers({key: tables[of] for key, of in names.items()}).items():
-        every = set(values.index.get_level_values("init_scale"))
-        for scale in sorted(every, key=lambda scale: (scale == TUNING_SCALE, scale)):
-            at = values.xs(scale, level="init_scale").sort_index()
-            by_scale.setdefault(name, {})[f"{scale:g}"] = at
-    return by_scale
+    by_name = {key: tables[of] for key, of in names.items()}
+    return setup_rows({"n_steps": n_steps}) + of_optimizers(by_name, TUNING_SCALE)
 
 
 def ranks(spectra: pd.DataFrame) -> pd.DataFrame:
@@ -214,15 +214,6 @@ class Work:
             "trained": pd.concat(trained, ignore_index=True).drop(columns="snapshot"),
         }
         return {name: named.merge(table) for name, table in tables.items()}
-
-    def setup(self) -> dict[str, float | str]:
-        """What statements of claims name."""
-        sizes = self.train["model"]
-        return {
-            "possible_rank": min(2 * sizes["d_head"], sizes["d_model"]),
-            "n_steps": self.train["n_steps"],
-            "test_accuracy": self.test_accuracy,
-        }
 
     def note(self, rates: dict[str, float]) -> dict[str, Any]:
         """Where the numbers come from."""

@@ -23,10 +23,11 @@ from safetensors.torch import save_file
 
 from lib.files.params import load_yaml, read_params
 from lib.files.runs import Run, open_run, open_runs
-from lib.files.tables import compact, read_table, write_json, write_measures, write_table
+from lib.files.tables import compact, read_table, write_json, write_table
 from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import product_singular_values
 from lib.pages.bars import read_bars
+from lib.pages.measures import Row, rows_of, write_measures
 from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.vision.arrow import PIXELS
@@ -56,7 +57,12 @@ RANKS = (1, 4, 16)
 TOGETHER = 400  # images, which stay in the processor's cache
 TIMES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 PLACE = ["data", "matrix", "of", "init_scale", "seed", "layer", "head"]
-Measures = dict[str, Any]  # series by seed, or such by init scale
+OVER_INITIAL = {  # the measures of products, by the column whose values are divided
+    "rank": "rank_over_initial",
+    "largest": "largest_over_initial",
+    "middle": "middle_over_initial",
+}
+HEADLINES = {"trained_rank_over_initial_KQ": ("rank_over_initial", "trained W_KQ")}
 
 
 def main(
@@ -85,8 +91,7 @@ def main(
     tables = {name: compact(table) for name, table in tables.items()}
     for name, table in tables.items():
         write_table(table, OUT / "tables" / f"{name}.parquet")
-    setup = {"init_scale": SCALE, "n_steps": params.n_steps}
-    write_measures(measured(tables), OUT, setup, headlines=["trained_rank_over_initial_KQ"])
+    write_measures(measured(tables), OUT, HEADLINES)
     write_figures(OUT / "figures", drawings(OUT), as_svg)
     section = load_yaml(Path("params.yaml"))["vision"]["digits"]
     note = provenance(section | {"groups": GROUPS}, len(read_images(images).train_labels))
@@ -212,20 +217,24 @@ def train_groups(images: Images, n: int, place: Path, params: Train) -> None:
     spectra.main(place / "runs", place / "spectra.parquet")
 
 
-def measured(tables: dict[str, pd.DataFrame]) -> Measures:
-    """Every measure, from the tables in git."""
+def measured(tables: dict[str, pd.DataFrame]) -> list[Row]:
+    """The rows of every measure, from the tables in git."""
     tables = {name: plain_typed(table) for name, table in tables.items()}
-    by_classes = of_classes(tables["classes"])
-    return of_products(tables["products"]) | by_classes | of_outputs(**tables)
+    return [
+        *of_products(tables["products"]),
+        *of_classes(tables["classes"]),
+        *of_outputs(tables["outputs"], tables["scaled"]),
+    ]
 
 
-def of_products(table: pd.DataFrame) -> Measures:
+def of_products(table: pd.DataFrame) -> list[Row]:
     """Stable ranks and singular values over the initial ones, by init scale.
 
-    They are means over layers and heads.
+    They are means over layers and heads. A case is what is compared, such as `update W_KQ`, with
+    the data where they are not the digits.
     """
-    found: Measures = {}
-    for column in ("rank", "largest", "middle"):
+    found: list[Row] = []
+    for column, measure in OVER_INITIAL.items():
         values = table.set_index(PLACE)[column].unstack("of")
         ratios = values.div(values.pop("initial"), axis="index").stack().dropna()
         means = ratios.groupby(["data", "matrix", "of", "init_scale", "seed"]).mean()
@@ -233,44 +242,47 @@ def of_products(table: pd.DataFrame) -> Measures:
             scales = sorted(
                 own.index.unique("init_scale"), key=lambda scale: (scale == SCALE, scale)
             )
-            name = f"{of}_{column}_over_initial_{str(matrix)[2:]}"
-            name += "" if data == "digits" else f"_{data}"
-            found[name] = {f"{scale:g}": own.xs((data, matrix, of, scale)) for scale in scales}
+            by_scale: dict[str, Any] = {
+                f"{scale:g}": own.xs((data, matrix, of, scale)) for scale in scales
+            }
+            case = f"{of} {matrix}" if data == "digits" else f"{of} {matrix} {data}"
+            found += rows_of({measure: by_scale}, case)
     return found
 
 
-def of_classes(table: pd.DataFrame) -> Measures:
-    """Final stable ranks and their growth through training; those of most over fewest classes."""
-    found: Measures = {}
+def of_classes(table: pd.DataFrame) -> list[Row]:
+    """The growth of stable ranks through training, of most classes over that of fewest."""
+    found: list[Row] = []
     for (control, matrix), rows in table.groupby(["control", "matrix"]):
-        by_number = {}
+        growth = {}
         for n, of in rows.groupby("n_classes"):
             by_step = of.pivot(index="seed", columns="step", values="stable_rank")
             grown = growth_through_training(by_step.columns.to_numpy(float), by_step.to_numpy())
-            by_number[n] = {"growth": pd.Series(grown, by_step.index), "rank": by_step.iloc[:, -1]}
-        for what in ("growth", "rank"):
-            name = named(f"{what}_{str(matrix)[2:]}", str(control))
-            found |= {f"{name}_of_{n}": values[what] for n, values in by_number.items()}
-            fewest, *_, most = (by_number[n][what] for n in sorted(by_number))
-            found[f"{name}_most_over_fewest"] = most / fewest
+            growth[n] = pd.Series(grown, by_step.index)
+        ratio = growth[max(growth)] / growth[min(growth)]
+        case = named(str(control), str(matrix))
+        found += rows_of({"growth_of_most_over_fewest_classes": ratio}, case)
     return found
 
 
-def of_outputs(outputs: pd.DataFrame, scaled: pd.DataFrame, **_: pd.DataFrame) -> Measures:
-    """Distances of outputs by rank, also over those of random changes at equal training loss."""
-    found: Measures = {}
-    for column in ("logits", "softmax", "agreement", "train_loss"):
-        values = outputs.pivot(index=["rank", "seed"], columns="kind", values=column)
-        for rank in RANKS:
-            at = values.loc[rank]
-            found[f"{column}_{rank}"] = at["cut"]
-            found[f"{column}_{rank}_random"] = at["random"]
-            found[f"{column}_{rank}_over_random"] = at["cut"] / at["random"]
-            found[f"{column}_{rank}_random_over_random"] = at["second random"] / at["random"]
+def of_outputs(outputs: pd.DataFrame, scaled: pd.DataFrame) -> list[Row]:
+    """Distances of the logits by rank, over those of random changes at equal training loss.
+
+    Beside them stand the training loss by rank, and the lowest of a random change.
+    """
+    found: list[Row] = []
+    logits = outputs.pivot(index=["rank", "seed"], columns="kind", values="logits")
+    losses = outputs.pivot(index=["rank", "seed"], columns="kind", values="train_loss")
+    for rank in RANKS:
+        at = logits.loc[rank]
+        taken = {
+            "logits_over_random": at["cut"] / at["random"],
+            "second_random_logits_over_random": at["second random"] / at["random"],
+            "train_loss_of_cut": losses.loc[rank, "cut"],
+        }
+        found += rows_of(taken, f"rank {rank}")
     lowest = scaled[scaled["kind"] == "random"].groupby("seed")["train_loss"].min()
-    found["lowest_random_loss"] = lowest
-    found["lowest_random_loss_over_rank_1"] = lowest / found["train_loss_1"]
-    return found
+    return found + rows_of({"lowest_random_loss": lowest})
 
 
 if __name__ == "__main__":

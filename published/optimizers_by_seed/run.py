@@ -24,7 +24,8 @@ from lib.files.params import read_cases, read_params
 from lib.files.tables import compact, pick, read_table, write_measures, write_table
 from lib.gradual_rank.figures.optimizers import color_of, listed, seeds
 from lib.gradual_rank.full_heads import FullSizes
-from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg
+from lib.pages.bars import Bar, draw_bar, read_bars
+from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg, number_panel
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
@@ -38,6 +39,8 @@ N_SEEDS = 24
 N_ORDERED = 12
 LONGER = 5
 OUT = Path("published/optimizers_by_seed")
+CLAIMS = Path(__file__).parents[2] / "stages/gradual_rank/claims.yaml"  # whose bar is drawn
+ASKED = "muon_tests_worse"
 COMMAND = "python -m published.optimizers_by_seed.run"
 
 
@@ -112,13 +115,13 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     noisy, orders = (
         read_table(folder / "tables" / f"{name}.parquet") for name in ("noisy", "orders")
     )
-    return {"optimizers-by-seed": partial(by_seed, noisy, orders)}
+    return {"optimizers-by-seed": partial(by_seed, noisy, orders, read_bars(CLAIMS)[ASKED])}
 
 
-def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame) -> Figure:
+def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame, bar: Bar) -> Figure:
     """Losses by optimiser, a point a seed; how near the keys are to the teacher's; orders.
 
-    A cross is a seed in which gradient descent is stuck.
+    A cross is a seed in which gradient descent is stuck. The bar is asked of Muon's test losses.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 4.2))
     (excess, ratio, keys, order) = panels
@@ -135,7 +138,9 @@ def by_seed(noisy: pd.DataFrame, orders: pd.DataFrame) -> Figure:
         axes.axhline(1, color="black", lw=0.8)
     excess.set(ylabel="last training loss / the teacher's")
     ratio.set(ylabel="best test loss / gradient descent's", yscale="log")
-    ratio.legend(loc="lower right", fontsize=7.5)
+    draw_bar(ratio, bar, label=f"{bar.words()}, of Muon")
+    number_panel(ratio)
+    ratio.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=7.5)
     for name in names:
         rows = own[own["optimizer"] == name]
         for stuck, marker in ((False, "o"), (True, "^")):

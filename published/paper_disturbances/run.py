@@ -29,6 +29,7 @@ from lib.files.tables import (
 from lib.gradual_rank.figures.disturbances import disturbed_at_a_rise, disturbed_at_random
 from lib.gradual_rank.measures import assumption_measures, by_case, end_distances
 from lib.gradual_rank.tasks import read_head
+from lib.pages.bars import read_bars
 from lib.pages.style import as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
@@ -42,6 +43,7 @@ OWN = {"n_seeds": 1, "n_kicks": 0, "rtol": 1e-6, "atol": 1e-5, "duration": 9000.
 EARLY = 1000.0  # the paper's duration
 CURVATURE_SHARE = 0.125
 OUT = Path("published/paper_disturbances")
+CLAIMS = Path(__file__).parents[2] / "stages/gradual_rank/claims.yaml"  # whose bar is drawn
 COMMAND = "python -m published.paper_disturbances.run"
 
 
@@ -88,9 +90,10 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn, from what is kept in the folder."""
     paths = read_table(folder / "tables" / "paths.parquet")
     d_model = int(read_measures(folder / "measures.json")["setup"]["d_model"])
+    asked = read_bars(CLAIMS)["size_disturbed_returns"]
     return {
-        "figure-9-size": partial(disturbed_at_random, paths, d_model),
-        "figure-10-size": partial(disturbed_at_a_rise, paths, d_model),
+        "figure-9-size": partial(disturbed_at_random, paths, d_model, asked),
+        "figure-10-size": partial(disturbed_at_a_rise, paths, d_model, asked),
     }
 
 

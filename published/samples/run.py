@@ -42,6 +42,7 @@ from lib.low_rank_sparse.one_layer import (
 from lib.low_rank_sparse.patterns import PatternSizes, draw_patterns
 from lib.low_rank_sparse.samples import local_exponents, numbers_of_falling_losses
 from lib.low_rank_sparse.sweeps import Problem, Training
+from lib.pages.bars import read_bars
 from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
@@ -51,6 +52,7 @@ from lib.work.compute import write_figures
 from tools.publish import write_provenance
 
 OUT = Path("published/samples")
+CLAIMS = Path(__file__).parents[2] / "stages/low_rank_sparse/claims.yaml"  # whose bar is drawn
 COMMAND = "python -m published.samples.run"
 GRID = (2, 4, 6, 8, 12, 16, 22, 32, 46, 64, 90, 128, 180, 256)
 # By the number of confusion tokens and of label-relevant tokens, the largest number of samples.
@@ -157,7 +159,9 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
         read_table(folder / "tables" / f"{name}.parquet") for name in ("needed", "exponents")
     )
     threshold = read_measures(folder / "measures.json")["setup"]["threshold"]
-    return {"samples": partial(samples_against_share, needed, exponents, threshold)}
+    asked = read_bars(CLAIMS)["no_faster_than_enough"]
+    given = (needed, exponents, threshold, whole_exponents(needed), asked)
+    return {"samples": partial(samples_against_share, *given)}
 
 
 def whole_exponents(needed: pd.DataFrame) -> dict[str, pd.Series]:

@@ -39,6 +39,7 @@ from lib.gradual_rank.figures.departures import departures
 from lib.gradual_rank.flow import Solver
 from lib.gradual_rank.measures import by_scale, departed
 from lib.gradual_rank.tasks import read_problems
+from lib.pages.bars import read_bars
 from lib.pages.style import as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import Tables, joined, spread_cells
@@ -55,6 +56,7 @@ KICK = 1e-6  # a hundredth of the usual one
 FINER = {"rtol": 1e-9, "atol": 1e-7}  # a thousandth of the usual ones
 NEAR = 0.05  # products that are closer to Algorithm 1's follow it
 OUT = Path("published/transformers_seed_by_seed")
+CLAIMS = Path(__file__).parents[2] / "stages/gradual_rank/claims.yaml"  # whose bar is drawn
 COMMAND = "python -m published.transformers_seed_by_seed.run"
 Schema = TypeVar("Schema")
 
@@ -105,7 +107,8 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     )
     ends = last_plateaus(seeds, plateaus)
     studied = plateaus[plateaus["log10_init_scale"] <= STUDIED]
-    return {"transformers-seeds": partial(departures, ends, studied, orders, NEAR)}
+    asked = read_bars(CLAIMS)["transformer_products"]
+    return {"transformers-seeds": partial(departures, ends, studied, orders, NEAR, asked)}
 
 
 def read_numbers() -> Numbers:

@@ -14,6 +14,8 @@ from lib.gradual_rank.tasks import Frames, HeadSizes, Law, Size, read_problems
 from lib.training.devices import use_threads
 from lib.work.command import OutFolder, run
 
+TAKEN = ("forecast", "limit")  # the names of what the stage greedy computes beside the problems
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(Seeds, HeadSizes):
@@ -28,6 +30,8 @@ class Problem(Seeds, HeadSizes):
     frames: Frames | None = None
 
     def __post_init__(self) -> None:
+        if self.name in TAKEN:
+            raise ValueError(f"name: wanted another than {' and '.join(TAKEN)}, got {self.name}")
         given = {name: getattr(self, name) for name in ("n_layers", "n_heads", "d_mlp", "frames")}
         if len({value is None for value in given.values()}) > 1:
             raise ValueError(

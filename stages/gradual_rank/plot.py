@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.files.params import read_params
+from lib.gradual_rank.figures.adapter_start import adapter_start
 from lib.gradual_rank.figures.decay import weight_decay
 from lib.gradual_rank.figures.diagram import attention_head
 from lib.gradual_rank.figures.disturbances import (
@@ -24,6 +25,7 @@ from lib.gradual_rank.figures.greedy_limit import (
     supports_by_scale,
 )
 from lib.gradual_rank.figures.heads import one_head, several_heads
+from lib.gradual_rank.figures.normalized import normalized_heads
 from lib.gradual_rank.figures.optimizers import courses, properties, signs, what_the_path_decides
 from lib.gradual_rank.figures.paper_size import descents_on_batches
 from lib.gradual_rank.figures.staircase import (
@@ -34,7 +36,9 @@ from lib.gradual_rank.figures.staircase import (
     loss_frames,
     losses_by_scale,
 )
+from lib.gradual_rank.tables.adapter_start import DRAWN as ADAPTER_START
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
+from lib.gradual_rank.tables.normalized import FOLDER as NORMALIZED
 from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
 from lib.pages.bars import Bar, read_bars
 from lib.pages.style import as_svg
@@ -65,9 +69,23 @@ def main(
     optimizers: Path,
     decayed: Path,
     paper_size: Path,
+    adapters: Path,
+    normalized: Path,
     figures: OutFolder,
 ) -> None:
     drawn = drawings(bars, full_d_model, metrics, optimizers, decayed, paper_size)
+    asked = read_bars(CLAIMS)
+    a = read_tables_of(ADAPTER_START, adapters)
+    n = read_tables_of(NORMALIZED, normalized)
+    drawn["adapter-start"] = partial(adapter_start, a["learned"], a["course"], a["orders"], asked)
+    drawn["normalized"] = partial(
+        normalized_heads,
+        n["heads"],
+        n["limits"],
+        n["courses"],
+        asked["keys_do_not_wait"],
+        asked["keys_turn_before_values"],
+    )
     write_figures(figures, drawn, as_svg)
 
 
@@ -122,7 +140,7 @@ def drawings(
         ),
         "forecast": partial(ranks_by_budget, t["ranks"], t["forecast"], seed),
         "optimizers": partial(courses, c["courses"]),
-        "properties": partial(properties, c["optimizers"]),
+        "properties": partial(properties, c["optimizers"], asked["others_do_not_wait"]),
         "few-tokens": partial(what_the_path_decides, c["few"], c["noisy_paths"]),
         "sign-flow": partial(
             signs, c["flow"], c["descent"], c["diagonal"], c["distances"], c["slopes"]

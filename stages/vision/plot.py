@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from lib.files.files import InputError
 from lib.files.params import Interval, Positive, read_params
-from lib.files.tables import read_tables
 from lib.pages.bars import Bar, read_bars
 from lib.pages.style import as_svg
 from lib.vision.figures.cuts import accuracy_against_pruning, accuracy_against_rank
@@ -37,29 +36,14 @@ from lib.vision.figures.training import (
     ranks_at_loss,
     ranks_of_optimizers,
 )
+from lib.vision.tables.compared import OF_OPTIMIZERS
+from lib.vision.tables.drawn import DRAWN, read_drawn
 from lib.work.command import OutFolder, run
 from lib.work.compute import write_figures
+from lib.work.schemas import read_tables_of
 
 Place = Annotated[int, Interval("[1, 1000]")]
-TABLES = {  # the tables of a data set, with the columns that every one has
-    "training": "control init_scale step seed train_loss test_loss test_accuracy",
-    "ranks": "control init_scale matrix of step seed layer head stable_rank",
-    "spectra": "control init_scale matrix of step seed layer head singular_values",
-    "truncate": "variant kind rank test_accuracy",
-    "prune": "variant what order rate test_accuracy",
-    "equal_loss": "init_scale matrix train_loss learned permuted",
-    "directions": "control init_scale matrix seed layer head singular_value begun ended",
-    "scales": "use init_scale",
-    "growth": "matrix control init_scale seed growth",
-}
-WHOLE = "stable_rank init_scale"  # of whole updates, where weights were kept
 CLAIMS = Path(__file__).with_name("claims.yaml")  # whose bars are drawn
-OF_OPTIMIZERS = {  # the tables of several optimisers
-    "trained": "rule labels init_scale seed step train_loss",
-    "ranks": "rule labels init_scale seed step matrix of stable_rank",
-    "truncate": "rule labels init_scale rank test_accuracy",
-    "rates": "rule init_scale learning_rate train_loss",
-}
 
 
 @dataclass(frozen=True)
@@ -78,11 +62,8 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn; those of several optimisers have tables of their own."""
     params = read_params(section, Plot)
     if (tables / "rates.parquet").exists():
-        return of_optimizers(read_tables(tables, OF_OPTIMIZERS), read_bars(CLAIMS))
-    named = TABLES
-    if (tables / "whole_ranks.parquet").exists():
-        named = TABLES | {"whole_ranks": WHOLE}
-    return of_data_set(read_tables(tables, named), params, section, read_bars(CLAIMS))
+        return of_optimizers(read_tables_of(OF_OPTIMIZERS, tables), read_bars(CLAIMS))
+    return of_data_set(read_drawn(DRAWN, tables), params, section, read_bars(CLAIMS))
 
 
 def of_data_set(
@@ -169,10 +150,11 @@ def of_optimizers(
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure of several optimisers is drawn, of one scale at that of the rates' choice."""
     ranks = tables["ranks"]
+    asked = bars["muon_rank_is_high"]
     [scale] = tables["rates"]["init_scale"].unique().tolist()
     return {
-        "optimizers": partial(ranks_of_optimizers, ranks, scale, bars["muon_rank_is_high"]),
-        "optimizers-equal-loss": partial(ranks_at_loss, ranks, tables["trained"], scale),
+        "optimizers": partial(ranks_of_optimizers, ranks, scale, asked),
+        "optimizers-equal-loss": partial(ranks_at_loss, ranks, tables["trained"], scale, asked),
         "optimizers-truncation": partial(
             cuts_and_rates, tables["truncate"], tables["rates"], scale
         ),

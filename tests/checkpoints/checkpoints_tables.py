@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from lib.checkpoints.tables.drawn import DRAWN
 from stages.checkpoints import evaluate as stage
+from tests.stages.made import whole
 
 MODELS = ("llama", "gpt2")
 RUNS = ("large-0", "large-1", "gentle-0", "gentle-1")
@@ -40,8 +42,9 @@ def made_tables():
     modules = numbers(draw, rows(**of, module=("layers.0.up", "layers.1.up")), "earned", "norm")
     losses = ("loss_tuned", "loss_without_linear", "gain", "drop", "attributed", "loss_base")
     rounding = rows(**of, step=(1, 9), module=("a", "b", "c"))
-    ranks = ("rank_90", "rank_90_stored", "above_edge", "above_edge_stored", "noise_over_edge")
-    rounding = numbers(draw, rounding, *ranks, low=1, high=9)
+    rounding = numbers(draw, rounding, "noise_over_edge", low=1, high=9)
+    for name in ("rank_90", "rank_90_stored", "above_edge", "above_edge_stored"):
+        rounding[name] = 1 + draw.permutation(len(rounding))
     rounding["relative_update"] = rounding["step"] / 90 * draw.uniform(0.5, 1.5, len(rounding))
     pruning = rows(**of, what=PRUNED, rate=(0.3, 0.5, 0.9))
     heads = rows(
@@ -54,14 +57,16 @@ def made_tables():
         offset=(0, 16),
         of=("initial", "update"),
     )
-    return {
+    made = {
         "plans": plans,
         "modules": modules.assign(tensor=modules["module"] + ".weight", rows=8, cols=4),
         "losses": numbers(draw, rows(**of), *losses),
         "pruning": numbers(draw, pruning, "loss", low=2, high=3),
         "rounding": rounding,
-        "pretrained": numbers(draw, heads, "norm", "stable_rank", low=1, high=2).assign(rank_90=2),
     }
+    pretrained = numbers(draw, heads, "norm", "stable_rank", low=1, high=2)
+    tables = {name: whole(table, DRAWN[name]) for name, table in made.items()}
+    return tables | {"pretrained": pretrained}
 
 
 def evaluate(tables):
@@ -73,5 +78,5 @@ def evaluate(tables):
             file.parent.mkdir(parents=True, exist_ok=True)
             part.drop(columns="model").to_parquet(file)
     metrics = Path("metrics").absolute()
-    stage.main(metrics, [Path(model) for model in MODELS])
+    stage.main(models=[Path(model) for model in MODELS], metrics=metrics)
     return metrics

@@ -9,9 +9,8 @@ import yaml
 
 from lib.low_rank_sparse.tables import adapted, cut, swept, trained
 from stages.low_rank_sparse import evaluate as stage
-from tests.gradual_rank.whole_tables import whole
 from tests.low_rank_sparse.low_rank_sparse_made import each, numbers
-from tests.stages.made import write_run
+from tests.stages.made import whole, write_run
 
 PARAMS = {
     # No rate stands in a table, so that the nearest counts; all neurons and small ones have others.

@@ -2,7 +2,15 @@
 
 import pytest
 
-from lib.pages.unseen import bar_in_words, comparison, numbers, of_claim, of_item_with_numbers
+from lib.pages.unseen import (
+    bar_in_words,
+    comparison,
+    failures,
+    in_brief,
+    numbers,
+    of_claim,
+    of_item_with_numbers,
+)
 
 
 def made(interval, better="near", over="every", **more):
@@ -70,3 +78,43 @@ def test_a_run_that_kept_one_case_says_so_unless_the_claim_has_one_alone():
     )
     claim["cases"] = cases[1:]
     assert str(comparison(claim, "c", runs)).endswith("on seeds +7: median 1.5, worst 1.6")
+
+
+def test_an_item_names_the_claims_that_fail_here_or_on_unseen_seeds():
+    """Of the one that decides, a row says the statement already."""
+    at = {"statement": "All are below 3 (a ratio). More.", "cases": [case("a", 1.0, 0.9, 1.1)]}
+    failed = [case("a", 4.0, 3.5, 5.0, holds=False), case("b", 4.0, 3.0, 4.1, holds=False)]
+    claims = {
+        "turned": made("[0, 3]", "less", **at, **at["cases"][0])
+        | {"unseen": {"7": {"holds": True}, "8": {"holds": False}}},
+        "failing": made("[0, 3]", "less", **at | {"cases": failed}) | failed[0],
+        "better": made("[0, 3]", "less", **at | {"cases": failed[:1]})
+        | failed[0]
+        | {"unseen": {"7": {"holds": True}, "8": {"holds": False}}},
+        "holding": made("[0, 3]", "less", **at, unseen={"7": {"holds": True}}),
+        "not run": {"holds": None},
+    }
+    runs = {"8": {"turned": case("a", 4.0, 3.0, 6.0, holds=False)}}
+    found = failures({"claims": list(claims)}, claims, runs)
+    assert [(one.claim, one.where, one.by, one.brief) for one in found] == [
+        ("turned", "fails on seeds +8", "median 4, worst 6 (a)", ""),
+        (
+            "failing",
+            "fails",
+            "median 4, worst 5 (a), and in 1 more of 2 cases",
+            "All are below 3",
+        ),
+        ("better", "fails here, holds on seeds +7", "median 4, worst 5 (a)", "All are below 3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "brief"),
+    [
+        ("As late as g(0) says (g(0) − λ (full) there), to 0.01.", "As late as g(0) says, to 0.01"),
+        ("It is at most 0.5; the order is 1.", "It is at most 0.5"),
+        ("Both do. Others too.", "Both do"),
+    ],
+)
+def test_a_statement_in_brief_is_its_first_sentence_without_asides(statement, brief):
+    assert in_brief(statement) == brief

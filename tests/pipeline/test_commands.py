@@ -24,6 +24,7 @@ from tests.pipeline.project import (
     run,
     stages,
 )
+from tests.stages.made import read_measures
 
 PLOT = "vision.plot.lines"  # a param that only figures depend on
 TRAIN = "vision.digits.train.n_steps"  # a param that all depends on
@@ -113,9 +114,9 @@ def test_an_experiment_in_a_folder_of_its_own_trains_and_leaves_the_workspace_al
 def test_a_sweep_of_few_init_scales_and_seeds_goes_to_its_end(project):
     scales, seeds = f"{TRAIN.rpartition('.')[0]}.init_scales", f"{TRAIN.rpartition('.')[0]}.n_seeds"
     dvc("exp", "run", "-S", f"{scales}=[1]", "-S", f"{seeds}=1", at=project)
-    measured = json.loads((project / "metrics" / "vision" / "digits" / "measures.json").read_text())
-    assert measured["stable_rank_KQ"]["1"]["cases"] == ["0"]
-    assert "growth_with_init_scale_KQ" not in measured
+    _, measured = read_measures(project / "metrics" / "vision" / "digits")
+    assert list(measured["stable_rank.W_KQ"]["1"]) == ["0"]
+    assert "growth_with_init_scale.W_KQ" not in measured
     claims = json.loads((project / "metrics" / "claims.json").read_text())
     judged = claims["rank_of_w_kq_grows_with_init_scale"]["cases"]
     cases = {case["case"] for case in judged}

@@ -417,7 +417,7 @@ def test_a_figure_looks_different_from_a_thousandth_of_its_width_on(other, said)
 def test_a_figure_shows_the_tables_that_its_stage_hands_it(monkeypatch):
     monkeypatch.chdir(ROOT)
     folder = "metrics/checkpoints/tables"
-    shown = tables_shown(f"python -m stages.checkpoints.plot {folder} plots/checkpoints/figures")
+    shown = tables_shown(f"python -m stages.checkpoints.plot --tables={folder}")
     assert shown["pruning"] == {f"{folder}/pruning.parquet", f"{folder}/losses.parquet"}
     assert tables_shown("python -m stages.none.plot") == {}
 

@@ -94,6 +94,20 @@ def test_every_figure_is_shown_with_its_caption(text):
     assert {Path(path).stem for path in shown} - captions == set()
 
 
+def test_the_row_of_an_item_leads_to_each_of_its_claims_that_fails(text):
+    """A claim fails here, or on seeds that set no bar; of another one the row says nothing."""
+    rows = re.findall(r'(?s)<tr class="entry.*?</tr>', text)
+    led = [name for row in rows for name in re.findall(r'<a href="#([^"]+)" class="bad">', row)]
+    failing = [
+        name
+        for name, claim in committed("claims").items()
+        if claim["holds"] is False
+        or (claim["holds"] and False in [one["holds"] for one in claim.get("unseen", {}).values()])
+    ]
+    assert len(failing) > 10
+    assert sorted(led) == sorted(failing)
+
+
 OUTSIDE = re.compile(
     r"""(?:src|href)=["'](?!data:|#)|url\((?!#|"data:image/svg\+xml,")|@import|<script"""
 )

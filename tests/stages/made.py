@@ -27,6 +27,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 Weights = dict[str, Tensor]
+NOTHING = {
+    "integer": 0,
+    "number": 0.0,
+    "truth": False,
+    "text": "",
+    "integers": np.zeros(1, int),
+    "numbers": np.zeros(1),
+    "truths": np.zeros(1, bool),
+}
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
@@ -64,6 +73,16 @@ def _array(word: str) -> np.ndarray:
     return np.array([float(number) for number in word.split(",") if number])
 
 
+def whole(table: pd.DataFrame, schema: Any) -> pd.DataFrame:
+    """The table with every column of its schema: zeros, and lists of a zero, where it has none."""
+    missing = {
+        name: pd.Series([NOTHING[column.kind]] * len(table), table.index)
+        for name, column in schema.columns.items()
+        if name not in table
+    }
+    return table.assign(**missing)
+
+
 def worked_out(text: str) -> dict[str, dict[str, dict[str, Any]]]:
     """Measures by hand, a line each: the name, an @ with its scale, its cases with their values.
 
@@ -98,23 +117,11 @@ def read_digested(file: Path) -> Any:
 
 
 def read_measures(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
-    """The setup, and the measures as `worked_out` has them, of a stage that wrote both there."""
-    if (folder / "measures.csv").exists():
-        return _of_table((folder / "measures.csv").read_text(encoding="utf-8"))
-    measures = read_digested(folder / "measures.json")
-    setup = measures.pop("setup")
-    scaled = {name: {"": one} if "cases" in one else one for name, one in measures.items()}
-    return setup, {
-        name: {
-            scale: dict(zip(one["cases"], one["values"], strict=True))
-            for scale, one in by_scale.items()
-        }
-        for name, by_scale in scaled.items()
-    }
+    """The setup, and the measures as `worked_out` has them, of a stage that wrote both there.
 
-
-def _of_table(text: str) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
-    """The setup and the measures of a table with its digest, which is right."""
+    The digest of their table is right.
+    """
+    text = (folder / "measures.csv").read_text(encoding="utf-8")
     first, content = text.split("\n", 1)
     digest = hashlib.sha256(content.encode()).hexdigest()
     assert first == f"# sha256 of the lines below: {digest}"

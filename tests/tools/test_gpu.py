@@ -292,7 +292,7 @@ def test_two_calls_that_are_killed_and_one_that_ends_elsewhere_give_the_tables_o
         json.loads(found.pop(name)) for name in ("published/tiny/provenance.json", "speed.json")
     ]
     same = {name for name in found if name.startswith("published")}
-    assert {f"published/tiny/{name}" for name in ("figures/nulls.svg", "measures.json")} < same
+    assert {f"published/tiny/{name}" for name in ("figures/nulls.svg", "measures.csv")} < same
     assert [name for name in same if found[name] != wanted[name]] == []
     check_provenance(notes[0])
     check_speed(notes[1])

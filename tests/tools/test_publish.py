@@ -44,9 +44,9 @@ def project(tmp_path, monkeypatch) -> Path:
         "stages/b.py": "",
         "dvc.yaml": "stages: {}\n",
         "params.yaml": yaml.safe_dump({"vision": VISION}),
-        "metrics/vision/digits/summary.json": "{}",
+        "metrics/vision/digits/measures.csv": "{}",
         "metrics/vision/digits/tables/training.parquet": "rows",
-        "metrics/vision/other/summary.json": "other",
+        "metrics/vision/other/measures.csv": "other",
         "plots/vision/digits/figures/figure-1.svg": "<svg/>",
         "plots/vision/digits/training.csv": "a",
     }.items():
@@ -77,7 +77,7 @@ def test_results_are_kept_with_where_they_come_from(project):
     found = published(project)
     provenance = json.loads(found.pop("published/digits/provenance.json"))
     assert found == {
-        "published/digits/summary.json": "{}",
+        "published/digits/measures.csv": "{}",
         "published/digits/tables/training.parquet": "rows",
         "published/digits/figures/figure-1.svg": "<svg/>",
     }

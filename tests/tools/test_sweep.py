@@ -1,6 +1,7 @@
 """`make sweep` says and draws a metric of every experiment against a param."""
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -15,39 +16,35 @@ from lib.pages.measures import rows_of, write_measures
 from tests.pipeline.project import PYTHON
 from tools import sweep
 
-FILE = "metrics/any/summary.json"
+FILE = "metrics/any/measures.csv"
 
 
-MEASURED = {}  # the measures of each commit
+MEASURED = {}  # the values in each commit of the measure loss, of the case deep
 
 
-def state(rev, rate, metrics, name=None, width=8):
+def state(rev, rate, measured, name=None, width=8):
     """A commit or an experiment as `dvc exp show --json` has it; its measures are in git."""
-    MEASURED[rev] = metrics
+    MEASURED[rev] = measured
     data = {"params": {"params.yaml": {"data": {"any": {"train": {"rate": rate}, "width": width}}}}}
     return {"rev": rev, "name": name, "data": data}
 
 
-def many(mean, **others):
-    return {"loss": {"deep": {"mean": mean, **others}}}
-
-
 SHOWN = [
-    state("workspace", 7.0, many(70.0, sd=1.0)),
-    state("a" * 40, 0.5, many(3.0, sd=0.25), "main")
+    state("workspace", 7.0, [70.0, 71.0]),
+    state("a" * 40, 0.5, [2.75, 3.0, 3.25], "main")
     | {
         "experiments": [
-            {"revs": [state("b" * 40, 10.0, many(1.5, min=1.0, max=4.0), "tenth")]},
-            {"revs": [state("c" * 40, 0.5, many(9.0, sd=1.0), "of another sweep")]},
-            {"revs": [state("d" * 40, 2.0, many(None)), state("e" * 40, 3.0, many(2.5), "bare")]},
-            {"revs": [state("f" * 40, 4.0, {"loss": {"deep": 6.0}})]},
+            {"revs": [state("b" * 40, 10.0, [1.0, 1.5, 2.0], "tenth")]},
+            {"revs": [state("c" * 40, 0.5, [9.0], "of another sweep")]},
+            {"revs": [state("d" * 40, 2.0, [math.nan]), state("e" * 40, 3.0, [2.5], "bare")]},
+            {"revs": [state("f" * 40, 4.0, [6.0, 6.0])]},
             {"revs": [{"rev": "0" * 40, "name": "broken"}]},
-            {"revs": [state("1" * 40, 6.0, many(8.0), "inherited", width=16)]},
-            {"revs": [state("2" * 40, 7.0, many(2.0), "narrow", width=4)]},
-            {"revs": [state("3" * 40, 8.0, many(1.0), "narrower", width=4)]},
+            {"revs": [state("1" * 40, 6.0, [8.0], "inherited", width=16)]},
+            {"revs": [state("2" * 40, 7.0, [2.0], "narrow", width=4)]},
+            {"revs": [state("3" * 40, 8.0, [1.0], "narrower", width=4)]},
         ]
     },
-    state("b" * 40, 10.0, many(1.5, min=1.0, max=4.0), "tenth") | {"experiments": None},
+    state("b" * 40, 10.0, [1.0, 1.5, 2.0], "tenth") | {"experiments": None},
 ]
 # The rows that come of it, by the param: name, value, mean, low and high end.
 ROWS = [
@@ -56,7 +53,7 @@ ROWS = [
     ("fffffff", 4.0, 6.0, 6.0, 6.0),
     ("narrow", 7.0, 2.0, 2.0, 2.0),
     ("narrower", 8.0, 1.0, 1.0, 1.0),
-    ("tenth", 10.0, 1.5, 1.0, 4.0),
+    ("tenth", 10.0, 1.5, 1.0, 2.0),
 ]
 
 
@@ -71,7 +68,7 @@ assert sys.argv[1] == "show"
 rev, _, name = sys.argv[2].partition(":")
 if name != "{FILE}":
     sys.exit(128)
-print(open(rev).read())
+print(open(rev).read(), end="")
 """
 
 
@@ -80,8 +77,9 @@ def dvc(tmp_path, monkeypatch) -> Path:
     """Commands that show these experiments and their measures, in the places of DVC and git."""
     (tmp_path / "shown.json").write_text(json.dumps(SHOWN))
     (tmp_path / "dvc").write_text(DVC)
-    for rev, metrics in MEASURED.items():
-        (tmp_path / rev).write_text(json.dumps(metrics))
+    for rev, values in MEASURED.items():
+        write_measures(rows_of({"loss": pd.Series(values)}, "deep"), tmp_path, {})
+        (tmp_path / "measures.csv").rename(tmp_path / rev)
     (tmp_path / "git").write_text(GIT)
     for name in ("dvc", "git"):
         (tmp_path / name).chmod(0o755)
@@ -118,7 +116,7 @@ def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
     np.testing.assert_array_equal(line.get_xydata(), [row[1:3] for row in ROWS])
     segments = [[[value, low], [value, high]] for _, value, _, low, high in ROWS]
     np.testing.assert_allclose(np.array(ends.get_segments()), segments)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("any.train.rate", "loss.deep")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("any.train.rate", "loss, deep")
     assert (dvc / "sweep.svg").read_bytes() == b"<svg/>"
     differ = "other params differ too: "
     assert below == [

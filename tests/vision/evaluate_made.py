@@ -15,7 +15,7 @@ PERMUTED, SGD, SCALED = (
     "optimizer=sgd,learning_rate=0.3",
     "scaled=all-but-patch-embedding",
 )
-NAMES = {"none": "", PERMUTED: "_permuted", SGD: "_sgd", SCALED: "_all_but_patch_embedding"}
+NAMES = {"none": "", PERMUTED: "permuted", SGD: "sgd", SCALED: "all-but-patch-embedding"}
 CELLS = [
     *((scale, "none") for scale in (0.25, 0.5, 2.0, 4.0)),
     *((0.5, control) for control in (PERMUTED, SGD)),
@@ -62,6 +62,12 @@ CUT_MEASURES = {  # at 0.5, worked out by hand
     "smallest_first_over_others": {5: (3.63 - 2.2) / 4, 2: (2.9 - 1.8) / 4, 7: (2.65 - 1.6) / 4},
 }
 CURVES = ["train_loss", "test_loss", "test_accuracy"]
+
+
+def named(measure, control, matrix=""):
+    """MEASURE.CASE: a case is the product and what differs from the plain training, if any."""
+    case = " ".join(part for part in (matrix, NAMES[control]) if part)
+    return f"{measure}.{case}" if case else measure
 
 
 def variant(scale, control):
@@ -115,39 +121,40 @@ def by_loops(training, ranks):
             losses[cell][row["step"]] = row["train_loss"]
         if row["step"] == LAST:
             for value in ("train_loss", "test_accuracy"):
-                put(value + NAMES[row["control"]], cell, row[value])
+                put(named(value, row["control"]), cell, row[value])
     for row in ranks:
         cell = row["init_scale"], row["control"], row["seed"]
         by_head[row["matrix"], cell, row["step"], row["of"]].append(row["stable_rank"])
     for matrix, cell in itertools.product(("W_KQ", "W_VO"), list(losses)):
         scale, control, seed = cell
-        letters, last = matrix[2:], rank(matrix, cell)
-        put(f"stable_rank_{letters}{NAMES[control]}", cell, last)
+        last = rank(matrix, cell)
+        put(named("stable_rank", control, matrix), cell, last)
         early, late = (
             mean(rank(matrix, cell, step) for step in steps) for steps in ((1, 3), (7, 9))
         )
-        put(f"growth_through_training_{letters}{NAMES[control]}", cell, late / early)
+        put(named("growth_through_training", control, matrix), cell, late / early)
         if control == "none":
-            put(f"stable_rank_{letters}_initial", cell, rank(matrix, cell, 0, "initial"))
-            put(f"first_step_over_learned_{letters}", cell, rank(matrix, cell, 1) / last)
+            put(f"initial_stable_rank.{matrix}", cell, rank(matrix, cell, 0, "initial"))
+            put(f"first_step_over_learned.{matrix}", cell, rank(matrix, cell, 1) / last)
         if control == PERMUTED:
             true = scale, "none", seed
             level = max(min(losses[of].values()) for of in (true, cell))
             ratio = at_loss(level, matrix, cell) / at_loss(level, matrix, true)
-            put(f"permuted_over_learned_at_equal_loss_{letters}", cell, ratio)
+            put(f"permuted_over_learned_at_equal_loss.{matrix}", cell, ratio)
     plain = sorted({scale for scale, control, _ in losses if control == "none"})
     for matrix, seed, both in itertools.product(("W_KQ", "W_VO"), SEEDS, itertools.pairwise(plain)):
         true, permuted = ([(scale, of, seed) for scale in both] for of in ("none", PERMUTED))
         level = max(min(losses[scale, "none", seed].values()) for scale in plain)
+        growth = "growth_with_init_scale"
         found = {
-            "": [rank(matrix, cell) for cell in true],
-            "_first_step": [rank(matrix, cell, 1) for cell in true],
-            "_at_equal_loss": [at_loss(level, matrix, cell) for cell in true],
+            f"{growth}.{matrix}": [rank(matrix, cell) for cell in true],
+            f"{growth}_at_first_step.{matrix}": [rank(matrix, cell, 1) for cell in true],
+            f"{growth}_at_equal_loss.{matrix}": [at_loss(level, matrix, cell) for cell in true],
         }
         if losses.keys() >= set(permuted):
-            found["_permuted"] = [rank(matrix, cell) for cell in permuted]
+            found[f"{growth}.{matrix} permuted"] = [rank(matrix, cell) for cell in permuted]
         for name, (before, after) in found.items():
-            put(f"growth_with_init_scale_{matrix[2:]}{name}", true[1], after / before)
+            put(name, true[1], after / before)
     return measured
 
 
@@ -171,10 +178,10 @@ def of_directions(spectra):
                 for i, size in enumerate(sizes)
             ]
             if len(sizes) > 1:
-                found[matrix[2:], scale, control, seed].append(of_pairs(sizes, times))
-    for (letters, scale, control, seed), heads in found.items():
+                found[matrix, scale, control, seed].append(of_pairs(sizes, times))
+    for (matrix, scale, control, seed), heads in found.items():
         for name, values in zip(("order", "separate"), zip(*heads, strict=True), strict=True):
-            measured[f"{name}_{letters}{NAMES[control]}"][scale][seed] = mean(values)
+            measured[named(name, control, matrix)][scale][seed] = mean(values)
     return measured
 
 

@@ -15,11 +15,10 @@ import pytest
 import yaml
 
 from lib.files.params import read_cases
-from lib.files.tables import read_json
 from lib.work.command import run
 from published.digits_optimizers import run as optimizers
 from tests.pipeline.project import ROOT
-from tests.stages.made import read_digested
+from tests.stages.made import read_measures
 
 MODEL = {"patch_size": 4, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 8, "n_layers": 2}
 TRAIN = {
@@ -134,8 +133,9 @@ def test_updates_are_cut_where_a_training_first_has_the_accuracy(made):
 
 def test_measures_are_kept_with_the_setup_and_where_they_come_from(made):
     folder = made / "published" / "digits_optimizers"
-    measures = read_digested(folder / "measures.json")
-    assert measures.pop("setup") == {"possible_rank": 6, "n_steps": 6, "test_accuracy": 0.13}
+    setup, measures = read_measures(folder)
+    assert setup == {"n_steps": "6"}
+    assert {"stable_rank.W_KQ muon", "first_step_rank.W_VO permuted sgd"} < measures.keys()
     note = json.loads((folder / "provenance.json").read_text())
     assert note["params"]["train"]["n_steps"] == 6
     assert note["params"]["data"]["source"] == "digits"
@@ -147,11 +147,9 @@ def test_what_is_published_is_measured_of_its_tables_at_the_rates_of_the_grid(tm
     tables = {name: pd.read_parquet(PUBLISHED / "tables" / f"{name}.parquet") for name in names}
     note = json.loads((PUBLISHED / "provenance.json").read_text())
     assert optimizers.chosen(tables["rates"]) == note["params"]["learning_rates"]
-    setup = json.loads((PUBLISHED / "measures.json").read_text())["setup"]
-    optimizers.write_measures(optimizers.measured(tables), tmp_path, setup, optimizers.HEADLINES)
-    names = "first_step_rank_KQ_muon", "rank_at_equal_accuracy_over_plain_muon"
-    assert {*names} < json.loads((tmp_path / "measures.json").read_text()).keys()
-    for name in ("measures.json", "summary.json", "headlines.json"):
-        read = read_digested if name == "measures.json" else read_json
-        taken, published = (read(at / name) for at in (tmp_path, PUBLISHED))
-        assert taken == {key: published[key] for key in taken}  # which keeps what is taken no more
+    rows = optimizers.measured(tables, note["params"]["train"]["n_steps"])
+    optimizers.write_measures(rows, tmp_path, optimizers.HEADLINES)
+    names = "first_step_rank.W_KQ muon", "rank_at_equal_accuracy_over_plain.muon"
+    assert {*names} < read_measures(tmp_path)[1].keys()
+    for name in ("measures.csv", "headlines.json"):
+        assert (tmp_path / name).read_text() == (PUBLISHED / name).read_text()

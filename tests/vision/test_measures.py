@@ -26,7 +26,7 @@ def test_tables_of_single_precision_keep_the_init_scales_that_were_written():
         ("learning_rate=0.1,scaled=x", ("", "learning_rate=0.1,scaled=x")),
         (
             f"{PERMUTED},optimizer=muon,learning_rate=0.01,muon_of=heads,scaled=x",
-            ("_muon_heads", f"{PERMUTED},scaled=x"),
+            ("muon heads", f"{PERMUTED},scaled=x"),
         ),
     ],
 )

@@ -107,7 +107,10 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
     lines = [Line2D([], [], color=color) for color in colors.values()]
     names = [f"lists of length {length}" for length in colors]
     figure.legend(lines, names, loc="outside lower center", ncols=len(names))
-    number_panel(panels[0][-1])
+    alone = panels[0][-1]  # whose axis is named though it is shared, as a page shows it alone
+    alone.tick_params(labelbottom=True)
+    alone.set_xlabel(panels[-1][-1].get_xlabel())
+    number_panel(alone)
     return figure
 
 

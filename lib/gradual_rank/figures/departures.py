@@ -5,7 +5,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.gradual_rank.figures.staircase import shade
-from lib.pages.style import BLUE, BOUND_COLOR, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH
+from lib.pages.bars import Bar, draw_bar
+from lib.pages.style import (
+    BLUE,
+    BOUND_COLOR,
+    LOST_COLOR,
+    NULL_COLOR,
+    ORANGE,
+    READ_WIDTH,
+    number_panel,
+)
 
 KINDS = {  # the colour, and what the legend says
     "follows": (NULL_COLOR, "follows from 1e-32"),
@@ -17,14 +26,15 @@ LEAST = 1e-6  # smaller errors are drawn here
 
 
 def departures(
-    ends: pd.DataFrame, plateaus: pd.DataFrame, orders: pd.DataFrame, near: float
+    ends: pd.DataFrame, plateaus: pd.DataFrame, orders: pd.DataFrame, near: float, bar: Bar
 ) -> Figure:
     """The products of Transformers beside Algorithm 1's, and when each product rises.
 
-    The first panel has the error on the last plateau that lasts, by the init scale, the second that
-    on every plateau, by how long it lasts. The third has the times of rises by the finite-scale
-    form and by Algorithm 1. `ends` has a row per seed and scale, with the seed's `kind`, `plateaus`
-    a row per stage besides, and `orders` a row per rise.
+    The first panel has the error on the last plateau that lasts, by the init scale, with the bar
+    that is asked of the errors from 1e-32; the second has that on every plateau, by how long it
+    lasts. The third has the times of rises by the finite-scale form and by Algorithm 1. `ends` has
+    a row per seed and scale, with the seed's `kind`, `plateaus` a row per stage besides, and
+    `orders` a row per rise.
     """
     figure, (scales, lasts, times) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.2))
     for _, rows in ends.sort_values("log10_init_scale").groupby("seed"):
@@ -46,8 +56,10 @@ def departures(
         lasts.plot(rows["relaxations"], errors, ".", color=color, ms=4, label=label)
     lasts.set(xscale="log", yscale="log", ylabel="error of the products, every plateau")
     lasts.set_xlabel("times that its slowest direction relaxes in a plateau")
+    draw_bar(scales, bar, label=f"{bar.words()}, from 1e-32")
+    number_panel(scales)
+    lasts.axhline(near, color=BOUND_COLOR, ls="--", lw=1.2)
     for axes in (scales, lasts):
-        axes.axhline(near, color=BOUND_COLOR, ls="--", lw=1.2)
         axes.legend(fontsize=7.5, loc="lower left")
     for name, color, label in (
         ("limit", NULL_COLOR, "Algorithm 1"),

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from lib.gradual_rank.figures.greedy_limit import label
 from lib.gradual_rank.figures.staircase import shade
+from lib.pages.bars import Bar, draw_bar
 from lib.pages.style import (
     BOUND_COLOR,
     GREEN,
@@ -21,6 +22,8 @@ from lib.pages.style import (
     MATRIX_NAMES,
     NULL_COLOR,
     READ_WIDTH,
+    number_panel,
+    sized,
 )
 
 NOISE_COLORS = {
@@ -36,10 +39,11 @@ SMALLEST = 1e-6  # a tie is drawn as this gap
 LEAST_APART = 1e-6  # two products that are nearer are drawn at this distance
 
 
-def disturbed_at_random(paths: pd.DataFrame, d: int) -> Figure:
+def disturbed_at_random(paths: pd.DataFrame, d: int, bar: Bar | None = None) -> Figure:
     """Figure 9 of a head of width d: how far the disturbed products are from the undisturbed ones.
 
-    Each panel has the largest distance of one matrix, with a line per disturbance.
+    Each panel has the largest distance of one matrix, with a line per disturbance. A bar is drawn
+    at the end of the time, where the distance has to meet it.
     """
     rows = paths[paths["kind"] == "random"]
     times = sorted(rows["time"].unique())
@@ -57,23 +61,29 @@ def disturbed_at_random(paths: pd.DataFrame, d: int) -> Figure:
         axes.set_xscale("symlog", linthresh=10, linscale=0.5)
         axes.set(yscale="log", xlabel="time since the disturbance", title=f"entries of {name}")
     panels[0].set_ylabel("largest distance from the undisturbed")
+    for axes in panels:
+        draw_bar(axes, bar)
     panels[1].legend(title="disturbed at time", fontsize=8, title_fontsize=8)
+    if bar:
+        number_panel(*panels)
     return figure
 
 
-def disturbed_at_a_rise(paths: pd.DataFrame, d: int) -> Figure:
+def disturbed_at_a_rise(paths: pd.DataFrame, d: int, bar: Bar | None = None) -> Figure:
     """Figure 10 of a head of width d: each disturbed product, and dashed the undisturbed one.
 
-    A coordinate has one colour in all panels.
+    A coordinate has one colour in all panels. Where there is a bar, a panel has the largest
+    distance between both, with a line per disturbance.
     """
     rows = paths[paths["kind"] == "rise"]
     points = sorted(rows["point"].unique())
     every = sorted({int(i) for held in rows["coordinates"] for i in held})
     colors = {i: shade(n, len(every), 0.95) for n, i in enumerate(every)}
-    columns = max(1, min(3, len(points)))
-    lines = max(1, -(-len(points) // columns))
+    n_panels = len(points) + (bar is not None)
+    columns = max(1, min(4 if bar else 3, n_panels))
+    lines = max(1, -(-n_panels // columns))
     figure, panels = plt.subplots(
-        lines, columns, figsize=(3.5 * columns, 0.5 + 2.5 * lines), sharex=True, squeeze=False
+        lines, columns, figsize=sized(3.5 * columns, 0.5 + 2.5 * lines), sharex=True, squeeze=False
     )
     for axes in panels.flat[len(points) :]:
         axes.axis("off")
@@ -85,7 +95,10 @@ def disturbed_at_a_rise(paths: pd.DataFrame, d: int) -> Figure:
             axes.plot(own["after"], still[:, n], "--", color="black", lw=0.8)
         axes.set_xscale("symlog", linthresh=10, linscale=0.5)
         axes.set_title(f"disturbed at time {own['time'].iloc[0]:.0f}", fontsize=9)
-    for axes in panels.flat[max(0, len(points) - columns) : len(points)]:
+    if bar:
+        _distances(panels.flat[len(points)], rows, bar)
+        panels.flat[len(points)].axis("on")
+    for axes in panels.flat[max(0, n_panels - columns) : n_panels]:
         axes.tick_params(labelbottom=True)
         axes.set_xlabel("time since the disturbance")
     for row in panels:
@@ -95,6 +108,22 @@ def disturbed_at_a_rise(paths: pd.DataFrame, d: int) -> Figure:
     panels[0][0].plot([], [], "--", color="black", lw=0.8, label="undisturbed")
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=9)
     return figure
+
+
+def _distances(axes: Axes, rows: pd.DataFrame, bar: Bar) -> None:
+    """The largest distance of disturbed products from the undisturbed, with a line per disturbance,
+    which has to meet the bar at the end.
+    """
+    for _, own in rows.sort_values("after").groupby("time"):
+        apart = np.abs(np.stack(list(own["p"])) - np.stack(list(own["p_undisturbed"])))
+        far = apart.max(1).clip(min=LEAST_APART)
+        axes.plot(own["after"], far, color=GREEN, lw=1)
+    axes.set_xscale("symlog", linthresh=10, linscale=0.5)
+    axes.set(yscale="log")
+    axes.set_title("largest distance of each", fontsize=9)
+    draw_bar(axes, bar)
+    axes.legend(fontsize=7.5, loc="lower left")
+    number_panel(axes)
 
 
 def assumption_checks(

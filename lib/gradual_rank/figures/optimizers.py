@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from lib.gradual_rank.figures.staircase import shade
+from lib.pages.bars import Bar, draw_bar
 from lib.pages.style import (
     BLUE,
     BROWN,
@@ -94,12 +95,12 @@ def courses(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def properties(runs: pd.DataFrame) -> Figure:
+def properties(runs: pd.DataFrame, bar: Bar | None = None) -> Figure:
     """Optimisers by their properties from the smallest scale, with a point per seed.
 
     By how much the first rise moves between two small scales, the order, the growth of the stable
     rank and the speeds are those under the full teacher; separate directions are those under the
-    low one.
+    low one. The bar is asked of how much the first rise moves, but not under gradient descent.
     """
     scales = runs["log10_init_scale"]
     small = runs[scales == scales.min()].set_index(["optimizer", "seed"])
@@ -142,6 +143,11 @@ def properties(runs: pd.DataFrame) -> Figure:
     delay.set(xscale="log")
     if len(later):
         delay.set(xlim=(0.6 * later.min(), 3 * later.max()))
+    if bar:
+        said = f"asked: at most {100 * bar.interval.high:g} %, but not"
+        said += "\nof gradient descent and RMSProp"
+        draw_bar(delay, bar, times=100, vertical=True, label=said)
+        delay.legend(loc="upper left", fontsize=7.5)
     delay.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
     delay.set_xlabel("how much the first rise moves, and its median", fontsize=9)
     delay.set_title(

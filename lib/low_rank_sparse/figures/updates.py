@@ -204,6 +204,7 @@ def _of_configurations(
     for axes in panels[-1]:
         axes.set_xlabel(xlabel)
     panels[0][0].legend(loc="lower left", fontsize=7)
+    panels[0][0].set_xlabel(xlabel)  # which it needs where it is shown alone
     number_panel(panels[0][0])
     return figure
 

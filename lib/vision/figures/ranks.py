@@ -229,6 +229,7 @@ def rank_against_nulls(
     )
     ratios: dict[float, Axes] = {}
     names: dict[Axes, str] = {}
+    learned: dict[Axes, float] = {}
     for matrix, row in panels.items():
         shades = {
             "permuted labels": PERMUTED_COLOR,
@@ -256,9 +257,11 @@ def rank_against_nulls(
             axes.grid(visible=False, axis="x")
             rank_axis(axes)
             if np.isfinite(ratio):
-                said = bar.words(" times the learned") if bar else ""
-                draw_bar(axes, bar, times=means["learned"], label=said)
+                learned[axes] = means["learned"]
                 names[axes] = f"{MATRIX_NAMES[matrix]}, {scale_label(scale)}"
+    for axes, times in learned.items():  # when the axis that all share has every point
+        said = bar.words(" times the learned") if bar else ""
+        draw_bar(axes, bar, times=times, label=said)
     if ratios:
         nearest = ratios[min(ratios)]
         number_panel(nearest)

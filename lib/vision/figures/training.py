@@ -113,17 +113,25 @@ def ranks_of_optimizers(
             axes.set_xticks(range(len(rules)), labels=[name_of(rule) for rule in rules])
             axes.grid(visible=False, axis="x")
             rank_axis(axes)
-            if np.isclose(scale, init_scale):
+        for axes, scale in zip(row, scales, strict=True):
+            if np.isclose(scale, init_scale):  # when the axis that all share has every point
                 draw_bar(axes, bar, label=f"Muon, {bar.words()}" if bar else None)
                 axes.legend(loc="upper left", fontsize=8)
                 if matrix == "W_KQ":
+                    axes.tick_params(labelbottom=True, labelleft=True)  # it is also shown alone
+                    axes.set_ylabel(row[0].get_ylabel())
                     number_panel(axes)
         row[0].legend(loc="upper left")
     return figure
 
 
-def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float) -> Figure:
-    """Stable ranks of updates against the falling training loss, by optimiser; a line is a seed."""
+def ranks_at_loss(
+    ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float, bar: Bar
+) -> Figure:
+    """Stable ranks of updates against the falling training loss, by optimiser; a line is a seed.
+
+    The bar is asked of Muon's at the end, where the other optimisers are its nulls.
+    """
     keys = ["rule", "labels", "init_scale", "seed", "step"]
     updates = ranks[(ranks["of"] == "update") & np.isclose(ranks["init_scale"], init_scale)]
     told = updates.merge(trained[[*keys, "train_loss"]], on=keys).sort_values("step")
@@ -144,6 +152,11 @@ def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float)
             loss_axis(axes)
             rank_axis(axes)
         row[0].legend(loc="upper left")
+        for axes, rule in zip(row, rules, strict=True):
+            if rule.startswith("muon"):
+                draw_bar(axes, bar, label=f"{bar.words()}, at the end")
+                asked = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
+                axes.legend(handles=asked, loc="lower left", fontsize=8)
     panels["W_KQ"][0].invert_xaxis()
     return figure
 

@@ -1,27 +1,32 @@
 """The stage evaluate: every measure and table, by hand from tables of made-up numbers."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.checkpoints.checkpoints_tables import MODELS, RUNS
+from tests.stages.made import read_measures
 
 CELL = ["model", "run", "budget"]
 
 
 @pytest.fixture(scope="module")
-def measures(evaluated):
-    return json.loads((evaluated[1] / "measures.json").read_text())
+def written(evaluated):
+    """The setup and the measures that were written."""
+    return read_measures(evaluated[1])
+
+
+@pytest.fixture(scope="module")
+def measures(written):
+    return written[1]
 
 
 def check(measures, wanted):
-    """Measures have these values, by the names of their cases."""
+    """Measures have these values, by the names of their units."""
     for name, values in wanted.items():
-        found = dict(zip(measures[name]["cases"], measures[name]["values"], strict=True))
-        cases = [" ".join(map(str, np.atleast_1d(case))) for case in values.index]
-        assert found == pytest.approx(dict(zip(cases, values, strict=True)), rel=1e-5, abs=1e-6)
+        [found] = measures[name].values()
+        units = [" ".join(map(str, np.atleast_1d(unit))) for unit in values.index]
+        assert found == pytest.approx(dict(zip(units, values, strict=True)), rel=1e-5, abs=1e-6)
 
 
 def test_rules_are_compared_in_every_cell_and_with_the_best_shuffle(evaluated, measures):
@@ -51,8 +56,8 @@ def test_ranks_of_rounded_weights_are_compared_with_exact_ones_by_the_size_of_up
     ratio = means["rank_90_stored"] / means["rank_90"]
     slight = means["relative_update"] < 0.02
     assert 0 < slight.sum() < len(slight)
-    wanted = {"": ratio[~slight], "_slight": ratio[slight]}
-    check(measures, {f"rounded_over_exact_rank{name}": of for name, of in wanted.items()})
+    wanted = {"larger": ratio[~slight], "slight": ratio[slight]}
+    check(measures, {f"rounded_over_exact_rank.{name}": of for name, of in wanted.items()})
 
 
 def test_what_the_edge_of_rounding_tells_is_said_of_slight_updates_and_of_the_worst_matrix(
@@ -92,12 +97,11 @@ def test_heads_of_permuted_text_are_compared_with_those_of_text_at_the_end(evalu
     rows = table[last & (table["head"] > 0)]
     means = rows.groupby(["module", "model", "run"])["stable_rank"].mean().unstack()
     ratio = means["permuted"] / means["language"]
-    products = {f"permuted_over_learned_{name}": ratio[f"W_{name}"] for name in ("KQ", "VO")}
-    check(measures, products)
+    check(measures, {f"permuted_over_learned.{name}": ratio[name] for name in ("W_KQ", "W_VO")})
 
 
-def test_claims_are_told_the_sizes_of_what_was_measured(measures):
-    assert measures["setup"] == {"pruning_rate": "50%", "slight": "0.02"}
+def test_claims_are_told_the_sizes_of_what_was_measured(written):
+    assert written[0] == {"pruning_rate": "50%", "slight": "0.02"}
 
 
 def test_tables_for_the_figures_are_whole(evaluated):

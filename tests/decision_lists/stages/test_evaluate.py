@@ -35,8 +35,7 @@ from tests.decision_lists.evaluate_made import (
     SETUP,
     TASKS,
 )
-from tests.gradual_rank.whole_tables import whole
-from tests.stages.made import files, read_measures, table, worked_out, write_run
+from tests.stages.made import files, read_measures, table, whole, worked_out, write_run
 
 SECTION, NAN = "any.evaluate", math.nan
 PARAMS = {

@@ -4,8 +4,7 @@ from lib.decision_lists.figures.attention import spectra_in_time
 from lib.decision_lists.figures.convergence import bound_ratios
 from lib.decision_lists.tables.drawn import DRAWN
 from stages.decision_lists.plot import drawings
-from tests.gradual_rank.whole_tables import whole
-from tests.stages.made import legend, table
+from tests.stages.made import legend, table, whole
 
 # d is right at once, f never; e and g are the other runs of a law.
 THEOREM = """

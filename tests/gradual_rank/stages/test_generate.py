@@ -97,3 +97,12 @@ def test_half_a_transformer_is_refused(stage, tmp_path):
     lines = {"free": TRANSFORMERS["free"] | {"d_mlp": ""}}
     with pytest.raises(InputError, match=r"wanted all of .* for a transformer, or none for a head"):
         make(stage, tmp_path, lines, SIZES | LAWS)
+
+
+@pytest.mark.parametrize("name", ["forecast", "limit"])
+def test_a_problem_has_no_name_that_greedy_gives_to_what_it_computes_beside_them(
+    stage, tmp_path, name
+):
+    lines = {name: TRANSFORMERS["free"]}
+    with pytest.raises(InputError, match=f"wanted another than forecast and limit, got {name}"):
+        make(stage, tmp_path, lines, SIZES | LAWS)

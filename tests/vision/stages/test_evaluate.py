@@ -126,9 +126,9 @@ def check_measures(folder, training, spectra, reference):
     }
     wanted |= of_whole(runs, ranks, plain)
     setup, measured = read_measures(folder)
-    assert setup == {"reference_scale": reference, "d_model": 5, "possible_rank": 2}
-    for letters in ("KQ", "VO"):
-        del measured[f"gaussian_product_over_learned_{letters}"]
+    assert setup == {"d_model": "5"}
+    for matrix in ("W_KQ", "W_VO"):
+        del measured[f"gaussian_product_over_learned.{matrix}"]
     assert measured == {
         name: {
             f"{scale:g}": {str(seed): pytest.approx(by_seed[seed], rel=2e-5) for seed in SEEDS}

@@ -9,8 +9,9 @@ from matplotlib.colors import to_rgba
 
 from lib.files.files import InputError
 from lib.pages.style import PERMUTED_COLOR, as_svg
+from lib.vision.tables.drawn import DRAWN
 from stages.vision.plot import drawings
-from tests.stages.made import legend, series, ticks
+from tests.stages.made import legend, series, ticks, whole
 from tests.vision.plot_made import CELLS, PERMUTED, PLAIN, made
 
 PARAMS = {"layer": 2, "head": 3, "lines": 2, "trained_loss": 5}
@@ -24,7 +25,7 @@ def plot(tmp_path, monkeypatch):
     def of(tables, **params):
         Path("params.yaml").write_text(yaml.safe_dump({"plot": PARAMS | params}))
         for name, rows in tables.items():
-            rows.to_parquet(f"{name}.parquet")
+            whole(rows, DRAWN[name]).to_parquet(f"{name}.parquet")
         return drawings("plot", tmp_path)
 
     return of
