@@ -292,8 +292,7 @@ def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
     tuned = spectra[spectra["kind"] == "tuned"]
     found: list[Row] = []
     for case, rows in {"whole": plans, "layers": of_layers}.items():
-        shares = {name: of for name, of in kept(rows).items() if "accuracy" not in name}
-        found += rows_of(shares, case)
+        found += rows_of(kept(rows), case)
         found += rows_of(needed(rows[rows["rule"] == "uniform"], tuned), case)
     found += rows_of({"ceiling": losses["ceiling"]})
     found += rows_of(pruned(tables["pruning"], losses))

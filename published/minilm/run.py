@@ -446,13 +446,13 @@ def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
 
 
 def kept(plans: pd.DataFrame) -> dict[str, Values]:
-    """The share of the gain that adapters on the base keep, by rule, and their accuracy: by rank
-    and seed.
+    """The share of the gain that adapters on the base keep, by rule, and a classifier's accuracy:
+    by rank and seed.
     """
     found: dict[str, Values] = {}
     for measure, rule, column in KEPT:
-        own = plans[plans["rule"] == rule]
-        found[measure] = by_rank(own, column)
+        if column in plans:
+            found[measure] = by_rank(plans[plans["rule"] == rule], column)
     uniform, attributed = found["kept_uniform"], found["kept_attributed"]
     found["attributed_less_uniform"] = {rank: attributed[rank] - uniform[rank] for rank in uniform}
     return found
