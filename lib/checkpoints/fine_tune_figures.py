@@ -10,6 +10,7 @@ from lib.pages.style import (
     BLUE,
     BOUND_COLOR,
     GREEN,
+    GREY,
     MATRIX_COLORS,
     MATRIX_NAMES,
     ORANGE,
@@ -49,9 +50,9 @@ def kept_by_rank(plans: pd.DataFrame, ceilings: pd.Series | None = None) -> Figu
             axes.annotate(f"{share:.0%}", (0.99, share), xycoords=("axes fraction", "data"),
                           ha="right", va="top", fontsize=8, color=BOUND_COLOR)  # fmt: skip
         if ceilings is not None:
-            axes.axhspan(ceilings.min(), ceilings.max(), color=BOUND_COLOR, alpha=0.2, lw=0)
+            axes.axhspan(ceilings.min(), ceilings.max(), color=GREY, alpha=0.25, lw=0)
             axes.annotate("all layers, uncut", (0.02, ceilings.max()), va="bottom", fontsize=8,
-                          xycoords=("axes fraction", "data"), color=BOUND_COLOR)  # fmt: skip
+                          xycoords=("axes fraction", "data"), color=GREY)  # fmt: skip
         axes.set_xscale("log", base=2)
         budgets = sorted(set(rows["budget"]))
         axes.set_xticks(budgets, labels=[str(budget) for budget in budgets])
