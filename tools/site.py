@@ -32,7 +32,7 @@ FAMILIES = (
 PAGES = {
     "Home": "README.md",
     "Families": [f"docs/{name}.md" for name in FAMILIES],
-    "A model that somebody trained": "docs/real_models.md",
+    "Two models that somebody trained": "docs/real_models.md",
     "Does it work with my model?": "docs/architectures.md",
     "Claims": "docs/claims.md",
     "Working with it": [

@@ -10,6 +10,7 @@ from lib.pages.style import (
     BLUE,
     BOUND_COLOR,
     GREEN,
+    GREY,
     MATRIX_COLORS,
     MATRIX_NAMES,
     ORANGE,
@@ -22,12 +23,18 @@ from lib.pages.style import (
 
 RULES = {"uniform": (BLUE, "s"), "attributed": (GREEN, "o"), "water-filling": (TEAL, "v")}
 SHARES = (0.9, 0.99)
-KINDS = {"gentle": "the gentle fine-tune", "large": "the large fine-tune"}
+KINDS = {
+    "gentle": "the gentle fine-tune",
+    "large": "the large fine-tune",
+    "tuned": "the fine-tune",
+}
 
 
-def kept_by_rank(plans: pd.DataFrame) -> Figure:
+def kept_by_rank(plans: pd.DataFrame, ceilings: pd.Series | None = None) -> Figure:
     """The share of the gain that an adapter cut from a fine-tune keeps on the base, against the
     uniform rank that costs as much, by rule; lines at the shares that are asked for.
+
+    `ceilings` are the shares that all layers keep together, uncut, one a seed: a band.
     """
     kinds = [kind for kind in KINDS if kind in set(plans["kind"])]
     size = sized(4.4 * len(kinds) + 0.4, 3.6)
@@ -42,6 +49,10 @@ def kept_by_rank(plans: pd.DataFrame) -> Figure:
             axes.axhline(share, color=BOUND_COLOR, ls="--", lw=1)
             axes.annotate(f"{share:.0%}", (0.99, share), xycoords=("axes fraction", "data"),
                           ha="right", va="top", fontsize=8, color=BOUND_COLOR)  # fmt: skip
+        if ceilings is not None:
+            axes.axhspan(ceilings.min(), ceilings.max(), color=GREY, alpha=0.25, lw=0)
+            axes.annotate("all layers, uncut", (0.02, ceilings.max()), va="bottom", fontsize=8,
+                          xycoords=("axes fraction", "data"), color=GREY)  # fmt: skip
         axes.set_xscale("log", base=2)
         budgets = sorted(set(rows["budget"]))
         axes.set_xticks(budgets, labels=[str(budget) for budget in budgets])

@@ -224,9 +224,16 @@ def classifier(base: Path, n_classes: int, seed: int) -> torch.nn.Module:
 
 
 def descent(
-    setup: Setup, model: torch.nn.Module, rows: Rows, n_steps: int, rate: float, seed: int
+    model: torch.nn.Module,
+    rows: Rows,
+    n_steps: int,
+    rate: float,
+    seed: int,
+    *,
+    batch_size: int,
+    head_rate: float = 0.0,
 ) -> Iterator[int]:
-    """Train all that asks for a gradient by AdamW, the head at its own rate; yields each step.
+    """Train all that asks for a gradient by AdamW, a head at its own rate; yields each step.
 
     Products are of bfloat16, weights and their steps of float32. The rate rises for a tenth of
     the steps, and then falls to zero on a line. A batch is drawn from rows of like length: from
@@ -235,7 +242,7 @@ def descent(
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     heads = [p for name, p in named if set(name.split(".")) & {*HEADS}]
     others = [p for name, p in named if not set(name.split(".")) & {*HEADS}]
-    groups = [{"params": others, "lr": rate}, {"params": heads, "lr": setup.head_rate}]
+    groups = [{"params": others, "lr": rate}, {"params": heads, "lr": head_rate}]
     optimiser = torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
     warmed = max(n_steps // 10, 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -243,13 +250,13 @@ def descent(
     )
     source = generator(seed, "batches")
     by_length = rows["attention_mask"].sum(1).argsort(stable=True)
-    width = min(8 * setup.batch_size, len(by_length))
+    width = min(8 * batch_size, len(by_length))
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # of dropout
         for step in range(1, n_steps + 1):
             start = int(torch.randint(len(by_length) - width + 1, (), generator=source))
             window = by_length[start : start + width]
-            chosen = window[torch.randint(width, (setup.batch_size,), generator=source)]
+            chosen = window[torch.randint(width, (batch_size,), generator=source)]
             model.train()
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 found = loss(model, shortened({name: of[chosen] for name, of in rows.items()}))
@@ -366,7 +373,8 @@ def fine_tuned(setup: Setup, how: Measures, run: Run, base: Path, wordnet: Path)
     said = {"kind": run.kind, "seed": run.seed}
     with TemporaryDirectory() as made:
         at = Path(made)
-        for step in descent(setup, whole, trained, run.n_steps, run.rate, run.seed):
+        rates = {"batch_size": setup.batch_size, "head_rate": setup.head_rate}
+        for step in descent(whole, trained, run.n_steps, run.rate, run.seed, **rates):
             if step in steps and run.measured:
                 save_model(model, at / f"step-{step}")
         fit = {"rank": run.rank, "learning_rate": run.rate} | score(scored, rows["test"])
@@ -438,13 +446,13 @@ def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
 
 
 def kept(plans: pd.DataFrame) -> dict[str, Values]:
-    """The share of the gain that adapters on the base keep, by rule, and their accuracy: by rank
-    and seed.
+    """The share of the gain that adapters on the base keep, by rule, and a classifier's accuracy:
+    by rank and seed.
     """
     found: dict[str, Values] = {}
     for measure, rule, column in KEPT:
-        own = plans[plans["rule"] == rule]
-        found[measure] = by_rank(own, column)
+        if column in plans:
+            found[measure] = by_rank(plans[plans["rule"] == rule], column)
     uniform, attributed = found["kept_uniform"], found["kept_attributed"]
     found["attributed_less_uniform"] = {rank: attributed[rank] - uniform[rank] for rank in uniform}
     return found
