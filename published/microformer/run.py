@@ -299,9 +299,8 @@ def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
     found += rows_of({"gain_of_trained_over_cut": trained_over_cut(fits, plans)})
     gains = fits.assign(gain=fits["loss_base"] - fits["loss"])
     for kind, rows in gains[gains["kind"] != "lora"].groupby("kind"):
-        found += rows_of(
-            rows.set_index("seed")[["loss_base", "loss", "gain"]].to_dict("series"), str(kind)
-        )
+        own = rows.set_index("seed")
+        found += rows_of({name: own[name] for name in ("loss_base", "loss", "gain")}, str(kind))
     heads = spectra[spectra["head"] > 0]
     for kind, rows in heads.groupby("kind"):
         found += rows_of(growth(rows), str(kind))
