@@ -73,24 +73,20 @@ def main(
     normalized: Path,
     figures: OutFolder,
 ) -> None:
-    drawn = drawings(bars, full_d_model, metrics, optimizers, decayed, paper_size)
-    asked = read_bars(CLAIMS)
-    a = read_tables_of(ADAPTER_START, adapters)
-    n = read_tables_of(NORMALIZED, normalized)
-    drawn["adapter-start"] = partial(adapter_start, a["learned"], a["course"], a["orders"], asked)
-    drawn["normalized"] = partial(
-        normalized_heads,
-        n["heads"],
-        n["limits"],
-        n["courses"],
-        asked["keys_do_not_wait"],
-        asked["keys_turn_before_values"],
-    )
+    tables = (metrics, optimizers, decayed, paper_size, adapters, normalized)
+    drawn = drawings(bars, full_d_model, *tables)
     write_figures(figures, drawn, as_svg)
 
 
 def drawings(
-    bars: str, full_d_model: str, metrics: Path, optimizers: Path, decayed: Path, paper_size: Path
+    bars: str,
+    full_d_model: str,
+    metrics: Path,
+    optimizers: Path,
+    decayed: Path,
+    paper_size: Path,
+    adapters: Path,
+    normalized: Path,
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
@@ -100,6 +96,8 @@ def drawings(
     c = read_tables_of(OPTIMIZERS, optimizers)
     w = read_tables_of(DECAY, decayed)
     s = read_tables_of(AT_PAPER_SIZE, paper_size)
+    a = read_tables_of(ADAPTER_START, adapters)
+    n = read_tables_of(NORMALIZED, normalized)
     diagonal = (w["course"], w["plateaus"], w["heads"])
     every = t["problems"]
     literal = every["frames"] == "standard"
@@ -147,6 +145,15 @@ def drawings(
         ),
         "descent": partial(descents_beside_the_flow, t["descents"], own, t["drop"]),
         "decay": partial(weight_decay, *diagonal, w["full_rises"], w["joins"], w["full_rests"]),
+        "adapter-start": partial(adapter_start, a["learned"], a["course"], a["orders"], asked),
+        "normalized": partial(
+            normalized_heads,
+            n["heads"],
+            n["limits"],
+            n["courses"],
+            asked["keys_do_not_wait"],
+            asked["keys_turn_before_values"],
+        ),
     }
     if literal.any():
         examples = [case(t, name) for name in every.loc[literal, "name"]]

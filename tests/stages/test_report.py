@@ -187,10 +187,11 @@ def test_a_board_has_every_item_with_its_number_its_null_and_its_marks(report):
     boards = boards_of(report())
     assert list(boards) == list(ITEMS)
     assert boards["toy.t"][1] == (
-        "reproduced in part fragile A theorem & <more> The first & <claim>. 9, not 1.23: "
-        "chance & <co> smaller turned before"
+        "reproduced in part fragile A theorem & <more> The first & <claim>. Null , chance & <co>: "
+        "9 beside 1.23. fails on seeds +70 : median 1.5, worst 7. fails : t & "
+        "<plots/toy/figures/b.svg>; median 1.23, worst 1.9. smaller turned before"
     )
-    assert boards["toy.q"][1] == "yes A question – – not repeated"
+    assert boards["toy.q"][1] == "yes A question – not repeated"
     assert boards["toy.u"][1] == "not tested Untested –"
 
 
@@ -277,7 +278,7 @@ def test_a_figure_has_its_caption_and_a_published_run_its_origin(report):
     assert "Alone. plots/toy/figures/alone.svg" in text
     assert "long a <GPU>, 0.12 h, commit 0123456789 dvc 'x'" in text
     assert "Not drawn" not in text
-    assert "70 abcdef0123 1 of 3: toy.t 1 of 4: one" in text
+    assert "70 abcdef0123 1 of 3: A theorem & <more> 1 of 4: one" in text
 
 
 def test_equal_results_give_an_equal_page(report):
