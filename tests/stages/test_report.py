@@ -192,7 +192,7 @@ def test_a_board_has_every_item_with_its_number_its_null_and_its_marks(report):
         "<plots/toy/figures/b.svg>; median 1.23, worst 1.9. smaller turned before"
     )
     assert boards["toy.q"][1] == "yes A question – not repeated"
-    assert boards["toy.u"][1] == "not tested Untested –"
+    assert boards["toy.u"][1] == "not tested Untested"
 
 
 def test_the_filters_show_what_failed_what_is_fragile_the_papers_size_and_ours(report):
