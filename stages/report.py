@@ -29,6 +29,7 @@ from lib.work.command import OutFile, run
 CLAIM = {"family", "item", "statement", "bar", "figure", "command", "holds", "n"}
 CLAIM |= {"interval", "better", "over", "stood"}
 ITEM = {"family", "title", "answer", "claims"}
+WHOSE = ("says", "asks")  # whose question an item is: a paper's, or ours
 MARKS = {  # of answers: how a board and an item show them
     "reproduced": "good",
     "yes": "good",
@@ -117,6 +118,7 @@ def main(
         marks=MARKS,
         filters=FILTERS,
         kinds=kinds,
+        whose={key: [name for name, item in answered.items() if key in item] for key in WHOSE},
         counted={kind: sum(kind in found for found in kinds.values()) for kind in FILTERS},
         in_short={name: in_short(item.get("found", "")) for name, item in answered.items()},
         limits_in_short={

@@ -62,7 +62,7 @@ def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, An
 def keep(dataset: str, note: dict[str, Any], root: Path = Path()) -> None:
     """Copy a data set's results to `published`, with the note of where they come from."""
     folder = root / "published" / file_name(dataset)
-    clear(folder, "*.json", "tables/*.parquet", "figures/*.svg")
+    clear(folder, "*.json", "*.csv", "tables/*.parquet", "figures/*.svg")
     figures = root / "plots" / "vision" / dataset / "figures"
     shutil.copytree(root / "metrics" / "vision" / dataset, folder, dirs_exist_ok=True)
     shutil.copytree(figures, folder / "figures", dirs_exist_ok=True)
