@@ -386,7 +386,7 @@ def first_steps(ranks: pd.DataFrame) -> Iterator[Taken]:
 def named(control: str, matrix: str = "") -> str:
     """The case of a control, of a matrix where one is given, without the values of parameters.
 
-    That of `labels=permuted` of W_KQ is `W_KQ permuted`; the plain training has the matrix alone.
+    For `labels=permuted` and W_KQ the case is `W_KQ permuted`; for the plain training it is `W_KQ`.
     """
     kinds = [
         part.split("=")[1]
