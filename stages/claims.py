@@ -45,7 +45,7 @@ Measures = Mapping[str, Mapping[str, Any]]  # of each file
 
 
 def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutFile) -> None:
-    """FAMILIES: for each family its claims (YAML), then the files of their measures (CSV or JSON).
+    """FAMILIES: for each family its claims (YAML), then the files of their measures (CSV).
 
     PUBLISHED: the folder of published runs, each a folder with its measures and its provenance,
     and of `unseen`, with the answers on other seeds.
@@ -53,7 +53,8 @@ def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutF
     files = [path for path in families if path.suffix == ".yaml"]
     read = read_families(files)
     made = [path for path in families if path.suffix != ".yaml"]
-    measures = {str(path): read_measures(path) for path in [*made, *kept_in(published)]}
+    kept = sorted(published.glob("*/measures.csv"))
+    measures = {str(path): read_measures(path) for path in [*made, *kept]}
     unseen = read_unseen(published)
     for file in files:
         check_measures(file, read[file.parent.name], measures)
@@ -75,11 +76,6 @@ def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutF
     found = [verdict["holds"] for verdict in judged.values()]
     print(f"{len(items)} items, {len(found)} claims: {found.count(True)} hold, ", end="")
     print(f"{found.count(False)} do not, {found.count(None)} were not run")
-
-
-def kept_in(published: Path) -> list[Path]:
-    """The measures of published runs; answers on unseen seeds are no run's."""
-    return sorted([*published.glob("*/measures.json"), *published.glob("*/measures.csv")])
 
 
 def read_unseen(published: Path) -> dict[str, dict[str, Any]]:

@@ -217,7 +217,7 @@ def closing() -> Iterator[str]:
     found = subprocess.run(
         ["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False
     )
-    for file in sorted(Path("metrics").rglob("measures.*")):
+    for file in sorted(Path("metrics").rglob("measures.csv")):
         read_measures(file)  # which refuses one that was altered
     claims = read_json(Path("metrics/claims.json"))
     items = read_json(Path("metrics/items.json")).values()

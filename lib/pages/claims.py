@@ -162,12 +162,6 @@ class Item:
             raise ValueError("size: wanted the paper's, or what is smaller, got none")
 
 
-def kept_measures(folder: str) -> str:
-    """The file of measures of a published run: a table, or JSON in the older ones."""
-    table = f"{folder}/measures.csv"
-    return table if Path(table).exists() else f"{folder}/measures.json"
-
-
 @dataclass(frozen=True)
 class Family:
     """A family's runs, those of the pipeline and the published, and its items by name."""
@@ -185,7 +179,7 @@ class Family:
         return {
             name: Run(measures, self.figures, self.command) for name, measures in self.runs.items()
         } | {
-            name: Run(kept_measures(folder), f"{folder}/figures")
+            name: Run(f"{folder}/measures.csv", f"{folder}/figures")
             for name, folder in folders.items()
         }
 

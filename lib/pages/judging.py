@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from lib.files.files import InputError
 from lib.files.params import Interval
 from lib.pages.claims import VERDICTS, Claim, Item
 from lib.pages.statistics import interval, middle
@@ -36,11 +35,8 @@ def judged_case(claim: Claim, values: Values, measure: str) -> dict[str, Any]:
 
     What is independent (`units`) counts once: its values are summed up before an interval is taken.
     """
-    names = list(map(str, values.get("cases", ())))
+    names = values["cases"]
     numbers = numbers_of(values["values"])
-    if len(names) != len(numbers):
-        wanted = f"wanted a case for each of {len(numbers)} values"
-        raise InputError(f"{measure}: {wanted}, got {len(names)}")
     bar = Interval(claim.interval)
     summed = middle(numbers, claim.over)
     units = list(_by_unit(claim, names, numbers).values())
@@ -64,8 +60,8 @@ def compared(claim: Claim, own: Values, null: Values) -> dict[str, Any]:
     numbers are better: with an interval, where all of that is on the better side of 0, below six
     pairs where every pair is.
     """
-    mine = dict(zip(map(str, own["cases"]), numbers_of(own["values"]), strict=True))
-    other = dict(zip(map(str, null["cases"]), numbers_of(null["values"]), strict=True))
+    mine = dict(zip(own["cases"], numbers_of(own["values"]), strict=True))
+    other = dict(zip(null["cases"], numbers_of(null["values"]), strict=True))
     said: dict[str, Any] = {"value": middle(list(other.values()), claim.over)}
     if not mine.keys() & other.keys():
         mine = _by_unit(claim, list(mine), list(mine.values()))

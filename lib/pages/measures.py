@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 
 from lib.files.files import InputError, atomic, sha256
-from lib.files.tables import Named, significant, write_json
-from lib.files.tables import read_measures as read_json_measures
+from lib.files.tables import significant, write_json
 
 DIGEST = "# sha256 of the lines below: "
 Values = pd.Series | Mapping[str, pd.Series]  # by unit, or such values by scale, the smallest last
@@ -32,6 +31,27 @@ class Row(NamedTuple):
     scale: str  # the init scale, such as 1e-8
     unit: str  # the seed, task or base, with a comma and a part of it where it has several values
     value: Any
+
+
+class Named(dict[str, Any]):
+    """The entries of a file by name.
+
+    A name that is not there raises an `InputError`, which says where it was wanted.
+    """
+
+    def __init__(self, found: Mapping[str, Any], where: str):
+        super().__init__(
+            {
+                key: Named(of, f"{where}: {key}") if isinstance(of, dict) else of
+                for key, of in found.items()
+            }
+        )
+        self.where = where
+
+    def __missing__(self, name: str) -> Any:
+        raise InputError(
+            f"{self.where}: wanted {name!r}, got {', '.join(self) or 'nothing'!s:.100}"
+        )
 
 
 def rows_of(measured: Mapping[str, Values], case: str = "") -> list[Row]:
@@ -72,14 +92,12 @@ def write_measures(
 
 
 def read_measures(path: Path) -> Named:
-    """The measures of a run by name, and its `setup`: of a table, or of a file of JSON.
+    """The measures of a run by name, and its `setup`.
 
     A measure is looked up as `MEASURE` or `MEASURE.CASE`, and has its `cases`, the names of its
     units, and `values`, or such by scale. Raises `InputError` where the file is another, or does
     not fit its digest, or where what is looked up is not there.
     """
-    if path.suffix != ".csv":
-        return read_json_measures(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -21,10 +21,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.files.params import read_cases, read_params
-from lib.files.tables import compact, pick, read_table, write_measures, write_table
+from lib.files.tables import compact, pick, read_table, write_table
 from lib.gradual_rank.figures.optimizers import color_of, listed, seeds
 from lib.gradual_rank.full_heads import FullSizes
 from lib.pages.bars import Bar, draw_bar, read_bars
+from lib.pages.measures import Row, rows_of, setup_rows, write_measures
 from lib.pages.style import MATRIX_NAMES, READ_WIDTH, as_svg, number_panel
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
@@ -42,6 +43,13 @@ OUT = Path("published/optimizers_by_seed")
 CLAIMS = Path(__file__).parents[2] / "stages/gradual_rank/claims.yaml"  # whose bar is drawn
 ASKED = "muon_tests_worse"
 COMMAND = "python -m published.optimizers_by_seed.run"
+HEADLINES = {"muon_over_gd": ("over_gd", "muon")}
+OF_GD = {  # measures of gradient descent alone, and their columns
+    "gd_cosine_KQ_half": "cosine_KQ_half",
+    "gd_cosine_KQ": "cosine_KQ",
+    "gd_cosine_VO": "cosine_VO",
+    "gd_wait": "wait",
+}
 
 
 def main(
@@ -62,8 +70,7 @@ def main(
     write_table(compact(noisy), OUT / "tables" / "noisy.parquet")
     write_table(compact(orders), OUT / "tables" / "orders.parquet")
     longer = pd.concat(on).set_index("seed") if on else noisy[:0]
-    measured, setup = measures(noisy, longer, orders)
-    write_measures(measured, OUT, setup, headlines=["muon_over_gd"])
+    write_measures(measures(noisy, longer, orders), OUT, HEADLINES)
     write_figures(OUT / "figures", drawings(OUT), as_svg)
     noted = {
         "optimizers": asdict(params),
@@ -82,32 +89,36 @@ def compute(
     return joined(spread_cells({"": jobs}, label=name, unit="optimiser")[""], "rows")
 
 
-def measures(noisy: pd.DataFrame, longer: pd.DataFrame, orders: pd.DataFrame) -> tuple[Any, Any]:
+def measures(noisy: pd.DataFrame, longer: pd.DataFrame, orders: pd.DataFrame) -> list[Row]:
     """What claims judge, by seed, and what their sentences name."""
     gd = pick(noisy, optimizer="gd")
-    groups = {"free": ~gd["stuck"], "stuck": gd["stuck"]}
-    found: dict[str, pd.Series] = {}
-    setup = {"n_seeds": N_SEEDS, "n_ordered": N_ORDERED, "longer": LONGER}
+    found = setup_rows({"n_seeds": N_SEEDS, "n_ordered": N_ORDERED, "longer": LONGER})
     for name in listed(noisy["optimizer"]):
         own = pick(noisy, optimizer=name)
-        found[f"{name}_n_stuck"] = pd.Series({f"of {N_SEEDS} seeds": own["stuck"].sum()})
-        found[f"{name}_over_gd"] = own["best_test_loss"] / gd["best_test_loss"]
-        for group, chosen in groups.items():
-            found[f"{name}_over_gd_{group}"] = found[f"{name}_over_gd"][chosen]
-        for group, chosen in (("free", ~own["stuck"]), ("stuck", own["stuck"])):
-            found[f"{name}_best_test_{group}"] = own.loc[chosen, "best_test_loss"]
-        found[f"{name}_order"] = pick(orders, optimizer=name)["order"]
-    for group, chosen in (("free", ~noisy["stuck"]), ("stuck", noisy["stuck"])):
-        trainings = noisy[chosen].assign(name="seed " + noisy["seed"].astype(str))
-        trainings["name"] += ", " + trainings["optimizer"].astype(str)
-        for column in ("cosine_KQ", "cosine_VO"):
-            found[f"{column}_{group}"] = trainings.set_index("name")[column]
-    for group, chosen in groups.items():
-        for column in ("cosine_KQ_half", "cosine_KQ", "cosine_VO", "wait"):
-            found[f"gd_{column}_{group}"] = gd.loc[chosen, column]
-    found["gd_excess_stuck"] = (gd["loss"] / gd["teacher_loss"])[gd["stuck"]]
-    found["gd_excess_longer"] = longer["loss"] / longer["teacher_loss"]
-    return {name: values for name, values in found.items() if len(values)}, setup
+        stuck = own["stuck"]
+        over = own["best_test_loss"] / gd["best_test_loss"]
+        of_one = {
+            "n_stuck": pd.Series({f"of {N_SEEDS} seeds": stuck.sum()}),
+            "over_gd": over,
+            "over_gd_free": over[~gd["stuck"]],
+            "over_gd_stuck": over[gd["stuck"]],
+            "best_test_free": own.loc[~stuck, "best_test_loss"],
+            "best_test_stuck": own.loc[stuck, "best_test_loss"],
+            "order": pick(orders, optimizer=name)["order"],
+        }
+        found += rows_of(of_one, name)
+    trainings = noisy.assign(name="seed " + noisy["seed"].astype(str))
+    trainings["name"] += ", " + trainings["optimizer"].astype(str)
+    trainings = trainings.set_index("name")
+    for case in ("free", "stuck"):
+        ours = trainings[trainings["stuck"] == (case == "stuck")]
+        found += rows_of({column: ours[column] for column in ("cosine_KQ", "cosine_VO")}, case)
+        theirs = gd[gd["stuck"] == (case == "stuck")]
+        found += rows_of({measure: theirs[column] for measure, column in OF_GD.items()}, case)
+    stuck = gd[gd["stuck"]]
+    excess = {"gd_excess": stuck["loss"] / stuck["teacher_loss"]}
+    later = {"gd_excess": longer["loss"] / longer["teacher_loss"]}
+    return found + rows_of(excess, "stuck") + rows_of(later, "longer")
 
 
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:

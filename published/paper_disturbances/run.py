@@ -19,17 +19,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from lib.files.params import read_params
-from lib.files.tables import (
-    compact,
-    read_measures,
-    read_table,
-    write_measures,
-    write_table,
-)
+from lib.files.tables import compact, read_table, write_table
 from lib.gradual_rank.figures.disturbances import disturbed_at_a_rise, disturbed_at_random
 from lib.gradual_rank.measures import assumption_measures, by_case, end_distances
 from lib.gradual_rank.tasks import read_head
 from lib.pages.bars import read_bars
+from lib.pages.measures import read_measures, rows_of, setup_rows, write_measures
 from lib.pages.style import as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import joined, spread_cells
@@ -45,6 +40,7 @@ CURVATURE_SHARE = 0.125
 OUT = Path("published/paper_disturbances")
 CLAIMS = Path(__file__).parents[2] / "stages/gradual_rank/claims.yaml"  # whose bar is drawn
 COMMAND = "python -m published.paper_disturbances.run"
+HEADLINES = {"return_share_independent": ("return_share_independent", "")}
 
 
 @dataclass(frozen=True)
@@ -72,15 +68,16 @@ def main(
     tables = {"returns": returns, "path_ends": ends, "early": early, "paths": independent}
     for name, table in tables.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
-    measured = assumption_measures(returns, kicks, ends, bars.returned, bars.near)
-    for name, table in {"early": early, "late": ends}.items():
-        for kind in ("random", "rise"):
-            own = table[(table["kind"] == kind) & (table["noise"] == "independent")]
-            measured[f"{kind}_distance_{name}"] = by_case(own, "distance", "point")
-    known = {name: values for name, values in measured.items() if len(values)}
     d = read_head(task).X.shape[-1]
     setup = {"d_model": d, "duration": params.duration, "early": EARLY, **asdict(bars)}
-    write_measures(known, OUT, setup, headlines=["return_share_independent"])
+    measured = assumption_measures(returns, kicks, ends, bars.returned, bars.near)
+    rows = setup_rows(setup) + rows_of(measured)
+    for case, table in {"early": early, "late": ends}.items():
+        own = table[table["noise"] == "independent"].groupby("kind")
+        for measure, kind in (("random_distance", "random"), ("rise_distance", "rise")):
+            values = by_case(own.get_group(kind), "distance", "point")
+            rows += rows_of({measure: values}, case)
+    write_measures(rows, OUT, HEADLINES)
     write_figures(OUT / "figures", drawings(OUT), as_svg)
     noted = {"assumptions": asdict(params), "curvature_share": CURVATURE_SHARE}
     write_provenance(OUT, COMMAND, begun, noted, params.seeds)
@@ -89,7 +86,7 @@ def main(
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn, from what is kept in the folder."""
     paths = read_table(folder / "tables" / "paths.parquet")
-    d_model = int(read_measures(folder / "measures.json")["setup"]["d_model"])
+    d_model = int(read_measures(folder / "measures.csv")["setup"]["d_model"])
     asked = read_bars(CLAIMS)["size_disturbed_returns"]
     return {
         "figure-9-size": partial(disturbed_at_random, paths, d_model, asked),

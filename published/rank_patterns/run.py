@@ -30,7 +30,8 @@ from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
 from lib.checkpoints.texts import Batch, loss, read_batches
 from lib.checkpoints.update_spectra import update_of
 from lib.files.params import Name, load_yaml, read_cases, read_params
-from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.files.tables import compact, read_table, write_table
+from lib.pages.measures import Row, rows_of, setup_rows, write_measures
 from lib.training.devices import generator
 from lib.work.cells import Job, joined, spread_cells
 from lib.work.command import run
@@ -53,6 +54,7 @@ TUNING_SEEDS = (1000, 1001)
 DATA = Path("data/checkpoints")
 COMMAND = "python -m published.rank_patterns.run"
 OUT = Path("published/rank_patterns")
+HEADLINES = {"attributed_less_uniform_large": ("attributed_less_uniform", "large")}
 Rates = Mapping[tuple[str, str, str], Sequence[float]]  # by model, kind and rule
 
 
@@ -129,8 +131,8 @@ def remeasure() -> None:
     """Write the measures and the figure of the tables as they are kept, without training again."""
     trained = read_table(OUT / "tables" / "trained.parquet")
     n_pairs = trained.loc[trained["part"] == "measured", "seed"].nunique()
-    setup = {"n_pairs": float(n_pairs), "budget": f"{BUDGET}", "longer": f"{LONGER - 1:.0%}"}
-    write_measures(measured(trained), OUT, setup, headlines=["attributed_less_uniform_large"])
+    setup = {"n_pairs": float(n_pairs), "budget": BUDGET, "longer": f"{LONGER - 1:.0%}"}
+    write_measures(setup_rows(setup) + measured(trained), OUT, HEADLINES)
     plot.main(OUT / "tables", OUT / "figures")
 
 
@@ -255,7 +257,7 @@ def batches_of(base: Path, text: Path) -> list[Batch]:
     return read_batches(base, open_checkpoint(base).config, text, 1 << 20, WINDOWS, MEASURED.stop)
 
 
-def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
+def measured(trained: pd.DataFrame) -> list[Row]:
     """The loss of one rule minus that of another, for each kind of fine-tune, by model and seed."""
     rows = trained[trained["part"] == "measured"]
     losses = rows.pivot_table(
@@ -268,11 +270,11 @@ def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
         "longer_less_uniform": ("uniform, longer", "uniform"),
         "attributed_less_longer": ("attributed", "uniform, longer"),
     }
-    found = {}
+    found = []
     for kind, part in losses.groupby("kind"):
         names = [f"{model} {seed}" for _, model, seed in part.index]
-        for name, (a, b) in pairs.items():
-            found[f"{name}_{kind}"] = (part[a] - part[b]).set_axis(names)
+        less = {name: (part[a] - part[b]).set_axis(names) for name, (a, b) in pairs.items()}
+        found += rows_of(less, str(kind))
     return found
 
 

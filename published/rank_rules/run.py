@@ -34,7 +34,8 @@ from lib.checkpoints.models import open_model, save_model
 from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.texts import mean_loss, read_batches
 from lib.files.params import load_yaml, read_cases, read_params
-from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.files.tables import compact, read_table, write_table
+from lib.pages.measures import Row, rows_of, setup_rows, write_measures
 from lib.training.devices import generator
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
@@ -45,6 +46,7 @@ from stages.checkpoints.train import Train, Training, descent
 from tools.publish import PACKAGES, write_provenance
 
 TRAINED = ("gpt2", "llama", "qwen2", "gemma2")  # of which adapters are trained, too
+GENTLE = "gentle"
 LARGE = "large"  # the fine-tune beside which adapters are trained
 TIMES = (0.5, 1, 2)  # the learning rate of that fine-tune, of which the best is taken
 RATES = (1e-2, 3e-2, 1e-1)  # of adapters that are trained
@@ -55,50 +57,22 @@ WINDOWS = 16  # of a batch: they are short here
 SCRATCH = "scratch"  # the fine-tune of a base that is not trained
 COMMAND = "python -m published.rank_rules.run"
 OUT = Path("published/rank_rules")
+HEADLINES = {"attributed_less_uniform_large": ("attributed_less_uniform", "large")}
 BUDGET = 4  # a uniform rank, at which shares lost are told
 MIXTURES = ("mixtral",)  # of experts, whose update no adapter carries
 ALONE, ON_BASE = "share_lost", "lost_on_base"  # all else as tuned, or the adapter on the base
-COMPARED = {  # a fine-tune, and the rules whose shares lost are compared
-    "attributed_less_uniform_gentle": ("gentle", "attributed", "uniform"),
-    "attributed_less_uniform_large": ("large", "attributed", "uniform"),
-    "attributed_less_uniform_scratch": ("scratch", "attributed", "uniform"),
-    "attributed_less_energy_gentle": ("gentle", "attributed", "energy"),
-    "attributed_less_energy_large": ("large", "attributed", "energy"),
-    "attributed_less_energy_scratch": ("scratch", "attributed", "energy"),
-    "attributed_less_shuffled_gentle": ("gentle", "attributed", "shuffled"),
-    "attributed_less_shuffled_large": ("large", "attributed", "shuffled"),
-    "attributed_less_shuffled_scratch": ("scratch", "attributed", "shuffled"),
-    "energy_less_uniform_gentle": ("gentle", "energy", "uniform"),
-    "energy_less_uniform_large": ("large", "energy", "uniform"),
-    "energy_less_uniform_scratch": ("scratch", "energy", "uniform"),
-    "water_filling_less_uniform_gentle": ("gentle", "water-filling", "uniform"),
-    "water_filling_less_uniform_large": ("large", "water-filling", "uniform"),
-    "water_filling_less_uniform_scratch": ("scratch", "water-filling", "uniform"),
+COMPARED = {  # rules whose shares lost are compared
+    "attributed_less_uniform": ("attributed", "uniform"),
+    "attributed_less_energy": ("attributed", "energy"),
+    "attributed_less_shuffled": ("attributed", "shuffled"),
+    "energy_less_uniform": ("energy", "uniform"),
+    "water_filling_less_uniform": ("water-filling", "uniform"),
 }
-SHARES = {  # a fine-tune, a rule, and what is lost of which gain
-    "share_lost_attributed_gentle": ("gentle", "attributed", ALONE),
-    "share_lost_attributed_large": ("large", "attributed", ALONE),
-    "share_lost_attributed_scratch": ("scratch", "attributed", ALONE),
-    "share_lost_uniform_gentle": ("gentle", "uniform", ALONE),
-    "share_lost_uniform_large": ("large", "uniform", ALONE),
-    "share_lost_uniform_scratch": ("scratch", "uniform", ALONE),
-    "lost_on_base_attributed_gentle": ("gentle", "attributed", ON_BASE),
-    "lost_on_base_attributed_large": ("large", "attributed", ON_BASE),
-    "lost_on_base_attributed_scratch": ("scratch", "attributed", ON_BASE),
-    "lost_on_base_uniform_gentle": ("gentle", "uniform", ON_BASE),
-    "lost_on_base_uniform_large": ("large", "uniform", ON_BASE),
-    "lost_on_base_uniform_scratch": ("scratch", "uniform", ON_BASE),
-}
-SPLIT = {  # such a share, and whether it is that of mixtures of experts or of all others
-    "lost_on_base_mixtures_gentle": ("lost_on_base_attributed_gentle", True),
-    "lost_on_base_mixtures_large": ("lost_on_base_attributed_large", True),
-    "lost_on_base_others_gentle": ("lost_on_base_attributed_gentle", False),
-    "lost_on_base_others_large": ("lost_on_base_attributed_large", False),
-}
-ERRORS = {  # how far the attributed losses are from summing to the drop of the loss
-    "attribution_error_gentle": "gentle",
-    "attribution_error_large": "large",
-    "attribution_error_scratch": "scratch",
+SHARES = {  # a rule, and what is lost of which gain
+    "share_lost_attributed": ("attributed", ALONE),
+    "share_lost_uniform": ("uniform", ALONE),
+    "lost_on_base_attributed": ("attributed", ON_BASE),
+    "lost_on_base_uniform": ("uniform", ON_BASE),
 }
 KEPT = ["kind", "budget", "rule", "shuffle", "parameters", "share_lost"]
 KEPT += ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]
@@ -192,8 +166,7 @@ def written(tables: Mapping[str, pd.DataFrame]) -> None:
 def remeasure() -> None:
     """Write the measures and figures of the tables as they are kept, without training again."""
     tables = {path.stem: read_table(path) for path in sorted((OUT / "tables").glob("*.parquet"))}
-    setup = counted(tables)
-    write_measures(measured(tables), OUT, setup, headlines=["attributed_less_uniform_large"])
+    write_measures(setup_rows(counted(tables)) + measured(tables), OUT, HEADLINES)
     plot.main(OUT / "tables", OUT / "figures")
 
 
@@ -345,7 +318,7 @@ def trained(
     return adapted.train(False)
 
 
-def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
+def measured(tables: Mapping[str, pd.DataFrame]) -> list[Row]:
     """What claims judge, by architecture and base.
 
     The shares lost of one rule minus those of another, as means over budgets; the shares themselves
@@ -360,33 +333,35 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
     lost = plain.pivot_table(index=[*by, "budget"], columns="rule", values="share_lost")
     shuffles = rules[rules["shuffle"] > 0].groupby([*by, "budget"])["share_lost"]
     means = lost.assign(shuffled=shuffles.min()).groupby(level=by).mean()
-    found = {
-        name: means.loc[kind][rule] - means.loc[kind][other]
-        for name, (kind, rule, other) in COMPARED.items()
-    }
     at_budget = on_base(plain, tables["gains"])
-    at_budget = at_budget[at_budget["budget"] == BUDGET]
-    at_budget = at_budget.set_index(["kind", "rule", "architecture", "base"]).sort_index()
-    for name, (kind, rule, share) in SHARES.items():
-        found[name] = at_budget[share].xs((kind, rule), level=("kind", "rule"))
-    for name, (whole, of_mixtures) in SPLIT.items():
-        is_mixture = found[whole].index.get_level_values("architecture").isin(MIXTURES)
-        found[name] = found[whole][is_mixture == of_mixtures]
+    at_budget = at_budget[at_budget["budget"] == BUDGET].set_index([*by, "rule"]).sort_index()
     gains = tables["gains"].set_index(by).sort_index()
     error = (gains["attributed"] / gains["drop"] - 1).abs()
-    for name, kind in ERRORS.items():
-        found[name] = error.xs(kind, level="kind")
-    chosen = plain[plain["chosen"]]
-    attributed = plain[plain["rule"] == "attributed"]
-    found["chosen_above_uniform"] = most_above(chosen)
-    found["attributed_above_uniform"] = most_above(attributed)
+    found = []
+    for kind in (GENTLE, LARGE, SCRATCH):
+        mean, share = means.loc[kind], at_budget.loc[kind]
+        of_kind = {name: mean[rule] - mean[other] for name, (rule, other) in COMPARED.items()}
+        of_kind |= {
+            name: share[column].xs(rule, level="rule") for name, (rule, column) in SHARES.items()
+        }
+        of_kind["attribution_error"] = error.loc[kind]
+        if kind != SCRATCH:
+            lost = of_kind["lost_on_base_attributed"]
+            is_mixture = lost.index.get_level_values("architecture").isin(MIXTURES)
+            of_kind["lost_on_base_mixtures"] = lost[is_mixture]
+            of_kind["lost_on_base_others"] = lost[~is_mixture]
+        found += rows_of(by_name(of_kind), kind)
     pairs = tables["fitted"].set_index(by[1:])
-    found["trained_less_cut"] = pairs["trained"] - pairs["cut"]
-    found["trained_less_tuned"] = pairs["trained"] - pairs["loss_tuned"]
     gain = pairs["loss_base"] - pairs["loss_tuned"]
-    found["kept_by_cut"] = (pairs["loss_base"] - pairs["cut"]) / gain
-    found["kept_by_trained"] = (pairs["loss_base"] - pairs["trained"]) / gain
-    return {name: values.set_axis(list(map(case, values.index))) for name, values in found.items()}
+    of_all = {
+        "chosen_above_uniform": most_above(plain[plain["chosen"]]),
+        "attributed_above_uniform": most_above(plain[plain["rule"] == "attributed"]),
+        "trained_less_cut": pairs["trained"] - pairs["cut"],
+        "trained_less_tuned": pairs["trained"] - pairs["loss_tuned"],
+        "kept_by_cut": (pairs["loss_base"] - pairs["cut"]) / gain,
+        "kept_by_trained": (pairs["loss_base"] - pairs["trained"]) / gain,
+    }
+    return found + rows_of(by_name(of_all))
 
 
 def on_base(plans: pd.DataFrame, gains: pd.DataFrame) -> pd.DataFrame:
@@ -407,10 +382,12 @@ def most_above(rules: pd.DataFrame) -> pd.Series:
     return above.groupby([rules[name] for name in ("architecture", "base")]).max()
 
 
-def case(index: tuple[str, int]) -> str:
-    """The name of a case: an architecture and a base of it."""
-    architecture, base = index
-    return f"{architecture} {base}"
+def by_name(measures: Mapping[str, pd.Series]) -> dict[str, pd.Series]:
+    """The measures by the name of a unit: an architecture and a base of it."""
+    return {
+        measure: values.set_axis([f"{architecture} {base}" for architecture, base in values.index])
+        for measure, values in measures.items()
+    }
 
 
 if __name__ == "__main__":

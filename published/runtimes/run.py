@@ -23,7 +23,8 @@ import torch
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.models import open_model
 from lib.checkpoints.texts import Batch, mean_loss, read_batches
-from lib.files.tables import read_json, write_measures, write_table
+from lib.files.tables import read_json, write_table
+from lib.pages.measures import Row, rows_of, write_measures
 from lib.work.command import run
 from stages.checkpoints import adapt, plot
 from tools.publish import write_provenance
@@ -73,22 +74,23 @@ def main(sources: Path) -> None:
     table = pd.DataFrame(rows)
     print(table.to_string())
     write_table(table, OUT / "tables" / "runtimes.parquet")
-    write_measures(measured(table), OUT)
+    write_measures(measured(table), OUT, {})
     plot.main(OUT / "tables", OUT / "figures")
     noted = {"fine_tune": FINE_TUNE, "windows": N_WINDOWS, "tokens": SEQ_LEN}
     packages = ["torch", "transformers", "peft", "llama_cpp_python", "gguf"]
     write_provenance(OUT, COMMAND, begun, noted, packages=packages)
 
 
-def measured(table: pd.DataFrame) -> dict[str, pd.Series]:
+def measured(table: pd.DataFrame) -> list[Row]:
     """How far the loss of each adapter in llama.cpp is from that in peft, in nats."""
     apart = (table["llama_cpp"] - table["peft"]).abs().set_axis(table["adapter"])
     ranks = table["ranks"].to_numpy()
-    return {
-        "llama_cpp_from_peft_equal": apart[ranks == "equal"],
-        "llama_cpp_from_peft_mixed": apart[ranks == "mixed"],
-        "llama_cpp_from_peft_base": apart[ranks == "none"],
-    }
+    cases = {"equal": "equal", "mixed": "mixed", "base": "none"}
+    return [
+        row
+        for case, kind in cases.items()
+        for row in rows_of({"llama_cpp_from_peft": apart[ranks == kind]}, case)
+    ]
 
 
 def in_peft(base: Path, batch: Batch, adapter: Path | None) -> float:

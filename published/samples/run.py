@@ -23,13 +23,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.files.params import parse, read_params
-from lib.files.tables import (
-    compact,
-    read_measures,
-    read_table,
-    write_measures,
-    write_table,
-)
+from lib.files.tables import compact, read_table, write_table
 from lib.low_rank_sparse.figures.samples import samples_against_share
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
@@ -43,6 +37,7 @@ from lib.low_rank_sparse.patterns import PatternSizes, draw_patterns
 from lib.low_rank_sparse.samples import local_exponents, numbers_of_falling_losses
 from lib.low_rank_sparse.sweeps import Problem, Training
 from lib.pages.bars import read_bars
+from lib.pages.measures import read_measures, rows_of, setup_rows, write_measures
 from lib.pages.style import as_svg
 from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
@@ -54,6 +49,7 @@ from tools.publish import write_provenance
 OUT = Path("published/samples")
 CLAIMS = Path(__file__).parents[2] / "stages/low_rank_sparse/claims.yaml"  # whose bar is drawn
 COMMAND = "python -m published.samples.run"
+HEADLINES = {"whole_exponent_alone": ("whole_exponent", "alone")}
 GRID = (2, 4, 6, 8, 12, 16, 22, 32, 46, 64, 90, 128, 180, 256)
 # By the number of confusion tokens and of label-relevant tokens, the largest number of samples.
 LARGEST = {
@@ -130,26 +126,27 @@ def written(trainings: pd.DataFrame, threshold: float) -> None:
     """Write tables, measures and the figure."""
     needed = numbers_of_falling_losses(trainings, threshold)
     needed["share"] = needed["n_relevant"] / needed["seq_len"]
-    measured = {}
+    rows = []
     exponents = []
     for name, of in needed.groupby("sweep"):
         by_share = {
             f"{share:g}": one.set_index("seed")["n_needed"] for share, one in of.groupby("share")
         }
-        measured[f"needed_{name}"] = by_share
         local = local_exponents(of)
-        measured[f"exponent_{name}"] = {f"{share:.3g}": local.loc[share] for share in local.index}
+        between = {f"{share:.3g}": local.loc[share] for share in local.index}
+        rows += rows_of({"needed": by_share, "exponent": between}, str(name))
         exponents.append(local.melt(ignore_index=False, value_name="exponent").assign(sweep=name))
     trained = needed[needed["sweep"].isin(NAMES.values())]
     square = trained.assign(log=np.log(trained["n_needed"] * trained["share"] ** 2))
     largest = square.groupby(["sweep", "share"])["log"].mean().max()
     setup = {"threshold": threshold, "n_seeds": float(trainings["seed"].nunique())}
     setup["largest_times_square"] = float(np.exp(largest))
-    measured |= {f"whole_exponent_{name}": of for name, of in whole_exponents(needed).items()}
+    for name, whole in whole_exponents(needed).items():
+        rows += rows_of({"whole_exponent": whole}, name)
     local = pd.concat(exponents).reset_index()
     for name, table in {"trainings": trainings, "needed": needed, "exponents": local}.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
-    write_measures(measured, OUT, setup, headlines=["whole_exponent_alone"])
+    write_measures(setup_rows(setup) + rows, OUT, HEADLINES)
     write_figures(OUT / "figures", drawings(OUT), as_svg)
 
 
@@ -158,7 +155,7 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     needed, exponents = (
         read_table(folder / "tables" / f"{name}.parquet") for name in ("needed", "exponents")
     )
-    threshold = read_measures(folder / "measures.json")["setup"]["threshold"]
+    threshold = read_measures(folder / "measures.csv")["setup"]["threshold"]
     asked = read_bars(CLAIMS)["no_faster_than_enough"]
     given = (needed, exponents, threshold, whole_exponents(needed), asked)
     return {"samples": partial(samples_against_share, *given)}

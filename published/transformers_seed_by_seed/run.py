@@ -26,7 +26,7 @@ from safetensors.torch import load, save
 
 from lib.files.files import write_files
 from lib.files.params import read_params
-from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.files.tables import compact, read_table, write_table
 from lib.gradual_rank.departures import (
     agrees_from,
     difference,
@@ -40,6 +40,7 @@ from lib.gradual_rank.flow import Solver
 from lib.gradual_rank.measures import by_scale, departed
 from lib.gradual_rank.tasks import read_problems
 from lib.pages.bars import read_bars
+from lib.pages.measures import Row, rows_of, setup_rows, write_measures
 from lib.pages.style import as_svg
 from lib.training.devices import use_threads
 from lib.work.cells import Tables, joined, spread_cells
@@ -58,6 +59,7 @@ NEAR = 0.05  # products that are closer to Algorithm 1's follow it
 OUT = Path("published/transformers_seed_by_seed")
 CLAIMS = Path(__file__).parents[2] / "stages/gradual_rank/claims.yaml"  # whose bar is drawn
 COMMAND = "python -m published.transformers_seed_by_seed.run"
+HEADLINES = {"foretold": ("foretold", "")}
 Schema = TypeVar("Schema")
 
 
@@ -86,7 +88,7 @@ def main() -> None:
     for name, table in tables.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
     ends = last_plateaus(seeds, plateaus)
-    write_measures(measures(seeds, ends), OUT, said(seeds), headlines=["foretold"])
+    write_measures(setup_rows(said(seeds)) + measures(seeds, ends), OUT, HEADLINES)
     write_figures(OUT / "figures", drawings(OUT), as_svg)
     scales = {"log10_init_scales": list(SCALES), "studied": STUDIED, "kick": KICK, "near": NEAR}
     noted = {"solver": asdict(numbers.solver), "finer": FINER, **scales}
@@ -236,7 +238,7 @@ def orders_of(found: Tables) -> pd.DataFrame:
     return pd.DataFrame({"flow": flows, "finite": finite, "limit": limit}).reset_index()
 
 
-def measures(seeds: pd.DataFrame, ends: pd.DataFrame) -> dict[str, Any]:
+def measures(seeds: pd.DataFrame, ends: pd.DataFrame) -> list[Row]:
     """What claims say, by seed; of what departs, and of what follows, where the name says so."""
     rows = seeds.set_index("seed")
     departs = rows[rows["kind"] != "follows"]
@@ -247,9 +249,12 @@ def measures(seeds: pd.DataFrame, ends: pd.DataFrame) -> dict[str, Any]:
     found["departed_error_equal"] = departs["error_equal"]
     found["departed_dropped"] = departs["n_dropped"]
     found["following_dropped"] = rows["n_dropped"].drop(departs.index)
-    for kind, own in rows.groupby("kind"):
-        found[f"relaxations_{kind}"] = own["relaxations"]
-    return {name: values for name, values in found.items() if len(values)}
+    relaxed = [
+        row
+        for kind, own in rows.groupby("kind")
+        for row in rows_of({"relaxations": own["relaxations"]}, str(kind))
+    ]
+    return rows_of(found) + relaxed
 
 
 def said(seeds: pd.DataFrame) -> dict[str, float | str]:

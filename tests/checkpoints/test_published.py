@@ -1,15 +1,14 @@
 """The published measures of adapters and of rules are those of the tables beside them."""
 
-import json
 import shutil
 
 import pandas as pd
 import pytest
 
+from lib.pages.measures import read_measures
 from published.rank_patterns import run as rank_patterns
 from published.rank_rules import run as rank_rules
 from tests.pipeline.project import ROOT
-from tests.stages.made import read_digested
 
 
 @pytest.mark.parametrize("program", [rank_patterns, rank_rules])
@@ -17,12 +16,13 @@ def test_published_measures_are_those_of_the_published_tables(program):
     folder = ROOT / program.OUT
     tables = {path.stem: pd.read_parquet(path) for path in (folder / "tables").iterdir()}
     measured = program.measured(tables["trained"] if program is rank_patterns else tables)
-    kept = read_digested(folder / "measures.json")
-    del kept["setup"]
-    assert measured.keys() == kept.keys()
-    for name, values in measured.items():
-        wanted = dict(zip(kept[name]["cases"], kept[name]["values"], strict=True))
-        assert values.to_dict() == pytest.approx(wanted, rel=1e-4, abs=1e-6), name
+    kept = read_measures(folder / "measures.csv")
+    names = {f"{row.measure}.{row.case}" if row.case else row.measure for row in measured}
+    assert names == kept.keys() - {"setup"}
+    for row in measured:
+        one = kept[f"{row.measure}.{row.case}" if row.case else row.measure]
+        wanted = one["values"][one["cases"].index(row.unit)]
+        assert row.value == pytest.approx(wanted, rel=1e-4, abs=1e-6), row
 
 
 @pytest.mark.parametrize("program", [rank_patterns, rank_rules])
@@ -34,10 +34,9 @@ def test_the_kept_measures_can_be_written_again_from_the_kept_tables(
     monkeypatch.setattr(program, "OUT", tmp_path)
     monkeypatch.setattr(program.plot, "main", lambda *_: None)
     program.remeasure()
-    for name in ("measures.json", "summary.json", "headlines.json"):
-        again, kept = (json.loads((at / name).read_text()) for at in (tmp_path, folder))
-        assert list(again) == list(kept), name
-        assert again.get("setup") == kept.get("setup")
+    again, kept = (read_measures(at / "measures.csv") for at in (tmp_path, folder))
+    assert list(again) == list(kept)
+    assert again["setup"] == kept["setup"]
 
 
 def test_what_an_adapter_loses_on_the_base_is_a_share_of_the_whole_gain():
@@ -57,13 +56,13 @@ def test_what_an_adapter_loses_on_the_base_is_a_share_of_the_whole_gain():
 
 
 def test_bases_with_experts_lose_more_than_any_other_with_the_adapter_alone():
-    kept = json.loads((ROOT / rank_rules.OUT / "measures.json").read_text())
+    kept = read_measures(ROOT / rank_rules.OUT / "measures.csv")
     for kind in ("gentle", "large"):
-        whole = kept[f"lost_on_base_attributed_{kind}"]
-        alone = kept[f"share_lost_attributed_{kind}"]
+        whole = kept[f"lost_on_base_attributed.{kind}"]
+        alone = kept[f"share_lost_attributed.{kind}"]
         assert whole["cases"] == alone["cases"]
         assert len(whole["cases"]) == 55
-        parts = [kept[f"lost_on_base_{of}_{kind}"] for of in ("mixtures", "others")]
+        parts = [kept[f"lost_on_base_{of}.{kind}"] for of in ("mixtures", "others")]
         split = [case for one in parts for case in one["cases"]]
         assert sorted(split) == sorted(whole["cases"])
         assert min(parts[0]["values"]) > max(parts[1]["values"])

@@ -2,7 +2,6 @@
 
 import json
 import math
-import pickle
 import re
 
 import numpy as np
@@ -15,13 +14,11 @@ from lib.files.tables import (
     compact,
     pick,
     read_json,
-    read_measures,
     read_table,
     read_tables,
     significant,
     write_csv,
     write_json,
-    write_measures,
     write_table,
 )
 
@@ -151,85 +148,6 @@ def test_json_keeps_its_order_and_its_bytes(tmp_path):
     assert read_json(tmp_path / "m.json") == significant(value)
 
 
-@pytest.fixture
-def measured(tmp_path):
-    """Writes measures and reads back measures.json and summary.json, beside headlines of none."""
-
-    def measured(**measures):
-        write_measures(measures, tmp_path)
-        assert read_json(tmp_path / "headlines.json") == {}
-        return [read_json(tmp_path / f"{name}.json") for name in ("measures", "summary")]
-
-    return measured
-
-
-def test_headlines_are_the_means_of_those_that_were_taken_in_three_digits(tmp_path):
-    by_scale = {"1e-4": pd.Series([1.0]), "1e-8": pd.Series([0.98765, 1.0])}
-    write_measures(
-        {"a": pd.Series([1234.5, 1236.5]), "b": by_scale, "c": pd.Series([1.0])},
-        tmp_path,
-        headlines=["b", "a", "x"],
-    )
-    assert list(read_json(tmp_path / "headlines.json").items()) == [("b", 0.994), ("a", 1240.0)]
-
-
-def test_a_measure_has_a_value_per_case_by_its_name_and_a_mean_and_a_spread(measured):
-    seeds = pd.Series([1.0, 2.0, 4.0 + 1e-9], index=pd.Index([4, 2, 7], name="seed"))
-    tasks = pd.Series([np.int64(3), np.int64(5)], index=["joint-000", "alone"])
-    measures, summary = measured(rank=seeds, count=tasks, held=pd.Series([True, False]))
-    assert list(measures.items()) == [
-        ("rank", {"cases": ["4", "2", "7"], "values": [1.0, 2.0, 4.0]}),
-        ("count", {"cases": ["joint-000", "alone"], "values": [3.0, 5.0]}),
-        ("held", {"cases": ["0", "1"], "values": [1.0, 0.0]}),
-    ]
-    assert list(summary.items()) == [
-        ("rank", {"mean": 2.33333, "sd": 1.52753}),
-        ("count", {"mean": 4.0, "sd": 1.41421}),
-        ("held", {"mean": 0.5, "sd": 0.707107}),
-    ]
-
-
-def test_the_setup_stands_beside_the_measures_and_in_no_summary(tmp_path):
-    write_measures({"a": pd.Series([1.0])}, tmp_path, {"d": 8, "scale": 1e-8, "law": "zipf"})
-    found = read_measures(tmp_path / "measures.json")
-    assert found["setup"] == {"d": 8, "scale": 1e-8, "law": "zipf"}
-    assert list(read_json(tmp_path / "summary.json")) == ["a"]
-
-
-def test_a_measure_by_scale_is_summed_up_at_the_last_of_them(measured):
-    scales = {
-        "1e-4": pd.Series([1.0, 2.0]),
-        "1e-8": pd.Series([5.0, 7.0]),
-        "1e-16": pd.Series([4.0, 6.0, 8.0]),
-    }
-    measures, summary = measured(error=scales)
-    assert measures["error"] == {
-        "1e-4": {"cases": ["0", "1"], "values": [1.0, 2.0]},
-        "1e-8": {"cases": ["0", "1"], "values": [5.0, 7.0]},
-        "1e-16": {"cases": ["0", "1", "2"], "values": [4.0, 6.0, 8.0]},
-    }
-    assert summary == {"error": {"mean": 6.0, "sd": 2.0}}
-
-
-def test_one_value_has_no_spread_and_what_is_not_finite_is_null_without_a_warning(measured):
-    measures, summary = measured(
-        one=pd.Series([2.5], index=[3]),
-        infinite=pd.Series([1.0, math.inf], index=[0, 1]),
-        missing=pd.Series([1.0, math.nan], index=[0, 1]),
-        both=pd.Series([math.inf, -math.inf], index=[0, 1]),
-        empty=pd.Series([], dtype=float),
-    )
-    assert [one["values"] for one in measures.values()] == [
-        [2.5],
-        [1.0, None],
-        [1.0, None],
-        [None, None],
-        [],
-    ]
-    assert [one["mean"] for one in summary.values()] == [2.5, None, None, None, None]
-    assert {one["sd"] for one in summary.values()} == {None}
-
-
 def test_the_cases_with_these_values_are_picked_and_sorted_by_their_name():
     table = pd.DataFrame(
         {
@@ -252,68 +170,33 @@ def test_csv_has_six_digits_and_plain_line_ends(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "got"),
-    [
-        ([1, 2], r"\[1, 2\]"),
-        ({"setup": 8}, "8"),
-        ({"gain": {"mean": 1.0, "sd": 0.5}}, "'gain'"),
-        ({"setup": {"d": 8}, "gain": {"cases": ["0"], "values": 1.0}}, "'gain'"),
-        ({"gain": {"1e-4": {"cases": ["0"], "values": [1.0]}, "1e-8": [1.0]}}, "'gain'"),
-    ],
-    ids=str,
-)
-def test_a_file_of_no_measures_is_refused(found, got, tmp_path):
-    write_json(found, tmp_path / "m.json", digest=isinstance(found, dict))
-    with pytest.raises(InputError, match=rf"m\.json: wanted .*, got {got}$"):
-        read_measures(tmp_path / "m.json")
-
-
-@pytest.mark.parametrize(
     "altered",
     [
         lambda text: text.replace("1.5", "1.6"),
-        lambda text: text.replace("8", "9", 1),
         lambda text: text.replace('"gain"', '"pain"'),
-        lambda text: text.replace('"a"', '"b"'),
-        lambda text: text.replace("1.5,\n      2.5", "2.5,\n      1.5"),
-        lambda text: text.replace('"gain"', '"loss": {"cases": [], "values": []}, "gain"'),
+        lambda text: text.replace("1.5,\n    2.5", "2.5,\n    1.5"),
+        lambda text: text.replace('"gain"', '"loss": [], "gain"'),
         lambda text: text.replace("sha256_of_the_rest", "sha256_of_the_test"),
     ],
 )
-def test_measures_that_were_altered_are_refused_with_their_file(altered, tmp_path):
-    write_measures({"gain": pd.Series([1.5, 2.5], index=["a", "c"])}, tmp_path, {"d": 8})
-    file = tmp_path / "measures.json"
+def test_json_that_was_altered_is_refused_with_its_file(altered, tmp_path):
+    file = tmp_path / "claims.json"
+    write_json({"gain": [1.5, 2.5]}, file, digest=True)
     text = file.read_text()
     assert altered(text) != text
     file.write_text(altered(text))
     with pytest.raises(
         InputError, match=rf"^{re.escape(str(file))}: wanted the (content|digest) of"
     ):
-        read_measures(file)
+        read_json(file, digest=True)
     file.write_text(json.dumps(json.loads(text)))  # of another layout, which is no alteration
-    assert read_measures(file)["gain"] == {"cases": ["a", "c"], "values": [1.5, 2.5]}
+    assert read_json(file, digest=True) == {"gain": [1.5, 2.5]}
 
 
-def test_measures_without_a_digest_are_refused_and_other_json_needs_none(tmp_path):
-    write_json({"gain": {"cases": ["0"], "values": [1.0]}}, tmp_path / "m.json")
+def test_json_without_a_digest_is_refused_where_one_is_wanted(tmp_path):
+    write_json({"gain": 1.5}, tmp_path / "m.json")
     with pytest.raises(
         InputError, match=r"m\.json: wanted the digest of its content, .*, got none$"
     ):
-        read_measures(tmp_path / "m.json")
-    assert list(read_json(tmp_path / "m.json")) == ["gain"]
-
-
-def test_what_measures_lack_is_refused_where_it_is_looked_up_in_another_process_too(tmp_path):
-    values = pd.Series([1.5])
-    write_measures({"gain": values, "loss": {"1e-4": values}}, tmp_path, {"d": 8.0})
-    read = read_measures(tmp_path / "measures.json")
-    file = re.escape(str(tmp_path / "measures.json"))
-    for found in (read, pickle.loads(pickle.dumps(read))):
-        with pytest.raises(InputError, match=rf"^{file}: wanted 'slope', got setup, gain, loss$"):
-            found["slope"]
-        with pytest.raises(InputError, match=rf"^{file}: setup: wanted 'n', got d$"):
-            found["setup"]["n"]
-        with pytest.raises(InputError, match=rf"^{file}: loss: wanted 'values', got 1e-4$"):
-            found["loss"]["values"]
-        assert found == {"setup": {"d": 8}, "gain": found["gain"], "loss": {"1e-4": found["gain"]}}
-        assert found.get("slope", 0) == 0
+        read_json(tmp_path / "m.json", digest=True)
+    assert read_json(tmp_path / "m.json") == {"gain": 1.5}

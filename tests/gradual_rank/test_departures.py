@@ -2,7 +2,6 @@
 comes to rest.
 """
 
-import json
 import math
 
 import numpy as np
@@ -18,6 +17,7 @@ from lib.gradual_rank.departures import (
     off_plateaus,
     rises,
 )
+from lib.pages.measures import read_measures
 from published.transformers_seed_by_seed import run as published
 from tests.pipeline.project import ROOT
 from tests.stages.made import table
@@ -101,7 +101,7 @@ def test_what_is_published_of_a_seed(tmp_path, monkeypatch):
     out = published.OUT
     seeds = pd.read_parquet(out / "tables" / "seeds.parquet")
     plateaus = pd.read_parquet(out / "tables" / "plateaus.parquet")
-    measures = json.loads((out / "measures.json").read_text())
+    measures = read_measures(out / "measures.csv")
     assert list(measures["error"]) == ["1e-4", "1e-8", "1e-64"]
     for row, error in zip(seeds.itertuples(), measures["error"]["1e-8"]["values"], strict=True):
         at = (plateaus["seed"] == row.seed) & (plateaus["stage"] == row.last_stage)

@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from lib.gradual_rank.full_heads import FullSizes
+from lib.pages.measures import read_measures
 from published.optimizers_by_seed import run as published
 from published.optimizers_by_seed import trainings
 from stages.gradual_rank import optimizers
@@ -118,19 +119,19 @@ def test_rows_are_those_of_the_stage_and_of_autograd(folder, monkeypatch):
 def test_measures_tell_the_seeds_in_which_descent_is_stuck_from_others(folder):
     table = pd.read_parquet(folder / "tables" / "noisy.parquet")
     gd, muon = (table[table["optimizer"] == name].set_index("seed") for name in ("gd", "muon"))
-    measures = json.loads((folder / "measures.json").read_text())
-    assert measures["gd_n_stuck"]["values"] == [gd["stuck"].sum()]
+    measures = read_measures(folder / "measures.csv")
+    assert measures["n_stuck.gd"]["values"] == [gd["stuck"].sum()]
     ratios = muon["best_test_loss"] / gd["best_test_loss"]
     for group, chosen in (("stuck", gd["stuck"]), ("free", ~gd["stuck"])):
-        found = measures[f"muon_over_gd_{group}"]
+        found = measures[f"over_gd_{group}.muon"]
         assert found["cases"] == [str(seed) for seed in gd.index[chosen]]
         np.testing.assert_allclose(found["values"], ratios[chosen], rtol=1e-5)
-    longer = measures["gd_excess_longer"]
-    assert longer["cases"] == measures["gd_excess_stuck"]["cases"]
-    assert (np.array(longer["values"]) < measures["gd_excess_stuck"]["values"]).all()
+    longer = measures["gd_excess.longer"]
+    assert longer["cases"] == measures["gd_excess.stuck"]["cases"]
+    assert (np.array(longer["values"]) < measures["gd_excess.stuck"]["values"]).all()
     orders = pd.read_parquet(folder / "tables" / "orders.parquet")
     own = orders[orders["optimizer"] == "muon"]
-    np.testing.assert_allclose(measures["muon_order"]["values"], own["order"], rtol=1e-5)
+    np.testing.assert_allclose(measures["order.muon"]["values"], own["order"], rtol=1e-5)
     assert json.loads((folder / "provenance.json").read_text())["seeds"] == list(range(20, 26))
 
 

@@ -11,6 +11,7 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from lib.pages.measures import read_measures
 from published.paper_disturbances import run as published
 from stages.gradual_rank import assumptions
 from tests.gradual_rank.whole_tables import whole_of
@@ -64,14 +65,14 @@ def test_what_is_published_is_what_the_stage_measures_with_other_numbers(folder)
     assert len(returns) > 3
     for column in ("ratio_products", "ratio_weights"):
         np.testing.assert_allclose(returns[column], wanted["returns"][column], rtol=1e-5)
-    measures = json.loads((out / "measures.json").read_text())
+    measures = read_measures(out / "measures.csv")
     paths = wanted["paths"]
     paths = paths[(paths["noise"] == "independent") & (paths["kind"] == "random")]
     for name, end in (("early", 0.3), ("late", 0.6)):
         last = paths[paths["after"] <= end]
         last = last[last["after"] == last["after"].max()]
         apart = [np.abs(a - b).max() for a, b in zip(last["p"], last["p_undisturbed"], strict=True)]
-        values = measures[f"random_distance_{name}"]["values"]
+        values = measures[f"random_distance.{name}"]["values"]
         np.testing.assert_allclose(values, apart, rtol=1e-5)
     assert "kick_error_independent" not in measures
     assert measures["setup"] == {

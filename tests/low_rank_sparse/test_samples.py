@@ -1,6 +1,5 @@
 """How many samples are needed, where losses rise by chance, and the exponents between shares."""
 
-import json
 import math
 
 import numpy as np
@@ -8,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.low_rank_sparse.samples import local_exponents, numbers_of_falling_losses
+from lib.pages.measures import read_measures
 from published.samples import run as published
 from stages.low_rank_sparse.sweep import measure_seed
 from tests.pipeline.project import ROOT
@@ -67,10 +67,9 @@ def test_what_is_published_is_measured_of_its_tables(tmp_path, monkeypatch):
     folder = ROOT / "published" / "samples"
     monkeypatch.setattr(published, "OUT", tmp_path)
     trainings = pd.read_parquet(folder / "tables" / "trainings.parquet")
-    setup = json.loads((folder / "measures.json").read_text())["setup"]
-    published.written(trainings, setup["threshold"])
-    for name in ("measures.json", "summary.json"):
-        taken, kept = (json.loads((at / name).read_text()) for at in (tmp_path, folder))
-        assert taken == kept
+    kept = read_measures(folder / "measures.csv")
+    published.written(trainings, kept["setup"]["threshold"])
+    assert read_measures(tmp_path / "measures.csv") == kept
     least = trainings[trainings["n_train"] == trainings["n_train"].min()]
-    assert (least["hinge"] > setup["threshold"]).all()  # no number needed is the grid's least
+    # No number needed is the grid's least.
+    assert (least["hinge"] > kept["setup"]["threshold"]).all()

@@ -88,3 +88,23 @@ def test_another_table_and_none_are_refused(tmp_path):
     wanted = "wanted lines of the columns measure, case, scale, unit, value, got measure, case, sc"
     with pytest.raises(InputError, match=f"here: {wanted}"):
         parsed(other, "here")
+
+
+def test_what_measures_lack_is_refused_where_it_is_looked_up(tmp_path):
+    values = pd.Series([1.5])
+    rows = setup_rows({"d": 8}) + rows_of({"gain": values, "loss": {"1e-4": values}})
+    written(rows, tmp_path, {})
+    found = read_measures(tmp_path / "measures.csv")
+    file = re.escape(str(tmp_path / "measures.csv"))
+    with pytest.raises(InputError, match=rf"^{file}: wanted 'slope', got setup, gain, loss$"):
+        found["slope"]
+    with pytest.raises(InputError, match=rf"^{file}: setup: wanted 'n', got d$"):
+        found["setup"]["n"]
+    with pytest.raises(InputError, match=rf"^{file}: loss: wanted 'values', got 1e-4$"):
+        found["loss"]["values"]
+    assert found.get("slope", 0) == 0
+
+
+def test_headlines_are_means_in_three_digits(tmp_path):
+    written(rows_of({"a": pd.Series([1234.5, 1236.5])}), tmp_path, {"mean": ("a", "")})
+    assert json.loads((tmp_path / "headlines.json").read_text()) == {"mean": 1240.0}

@@ -3,6 +3,7 @@ verdicts.
 """
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -11,27 +12,23 @@ import yaml
 
 from lib.files.files import InputError
 from lib.pages.measures import rows_of, setup_rows, write_measures
-from tests.stages.made import read_digested, with_digest
+from tests.stages.made import read_digested
 
-MEASURES = {
-    "setup": {"d": 8, "scale": 0.01, "law": "zipf"},
-    "error": {"cases": list("012345"), "values": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]},
-    "null_error": {"cases": list("543210"), "values": [7.0, 6.5, 6.0, 5.5, 5.0, 4.5]},
-    "few": {"cases": ["0", "1"], "values": [1.0, 2.0]},
-    "null_few": {"cases": ["0", "1", "2"], "values": [1.5, 1.5, 9.0]},
-    "one": {"cases": ["all"], "values": [0.125]},
-    "grouped": {"cases": ["a 1", "a 2", "b 1"], "values": [1.0, 3.0, 4.0]},
-    "few_of_a": {"cases": ["a 7", "a 8"], "values": [1.0, 2.0]},
-    "gap": {"cases": ["0", "1"], "values": [1.5, None]},
-    "empty": {"cases": [], "values": []},
-    "scaled": {
-        "1e-4": {"cases": ["0", "1"], "values": [0.5, 0.25]},
-        "1e-8": {"cases": ["0", "1"], "values": [-2.0, 0.5]},
-    },
+BY_SEED = {
+    "error": pd.Series([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+    "null_error": pd.Series([7.0, 6.5, 6.0, 5.5, 5.0, 4.5], index=list("543210")),
+    "few": pd.Series([1.0, 2.0]),
+    "null_few": pd.Series([1.5, 1.5, 9.0]),
+    "one": pd.Series([0.125], index=["all"]),
+    "grouped": pd.Series([1.0, 3.0, 4.0], index=["a 1", "a 2", "b 1"]),
+    "few_of_a": pd.Series([1.0, 2.0], index=["a 7", "a 8"]),
+    "gap": pd.Series([1.5, math.nan]),
+    "scaled": {"1e-4": pd.Series([0.5, 0.25]), "1e-8": pd.Series([-2.0, 0.5])},
 }
-FAR = {"share": {"cases": ["0"], "values": [0.75]}}
+MEASURES = [*setup_rows({"d": 8, "scale": 0.01, "law": "zipf"}), *rows_of(BY_SEED)]
+FAR = rows_of({"share": pd.Series([0.75])})
 FIGURES = {"figures": "plots/near", "command": "dvc repro near"}
-RUNS = {"near": "near.json"}
+RUNS = {"near": "near/measures.csv"}
 
 
 @pytest.fixture
@@ -43,10 +40,10 @@ def judged(stage, tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         said = {**FIGURES, "runs": RUNS, "published": ["far"], "items": items}
         (folder / "claims.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
-        (tmp_path / "near.json").write_text(with_digest(MEASURES))
+        write_measures(MEASURES, tmp_path / "near", {})
         far = tmp_path / "published" / "far"
         far.mkdir(parents=True, exist_ok=True)
-        (far / "measures.json").write_text(with_digest(FAR))
+        write_measures(FAR, far, {})
         (far / "provenance.json").write_text('{"command": "make far"}')
         files = [Path("stages/toy/claims.yaml"), Path(RUNS["near"])]
         published = Path("published")
@@ -239,7 +236,7 @@ def test_a_claim_that_was_not_run_says_which_measure_is_missing(judged):
     verdicts, _ = judged(t=item(a=missing, b=claim("every in [0, 1]", "few")))
     assert verdicts["a"]["holds"] is None
     assert verdicts["a"]["n"] == 0
-    assert verdicts["a"]["missing"] == "near.json has no errors; nearly so called: error"
+    assert verdicts["a"]["missing"] == "near/measures.csv has no errors; nearly so called: error"
 
 
 def test_a_sentence_has_the_numbers_of_the_run(judged):
@@ -257,15 +254,10 @@ def test_a_sentence_has_the_numbers_of_the_run(judged):
     assert verdicts["b"]["why"] == "75% of 1 in 1"
 
 
-def test_values_that_do_not_name_their_cases_are_refused(judged, monkeypatch):
-    monkeypatch.setitem(MEASURES, "few", {"cases": ["0", "1"], "values": [1]})
-    with pytest.raises(InputError, match="few: wanted a case for each of 1 values, got 2"):
-        judged(t=item(a=claim("every in [0, 1]", "few")))
-
-
 def test_measures_of_another_family_are_refused(judged, monkeypatch):
-    monkeypatch.setattr("tests.stages.test_claims.MEASURES", {"else": MEASURES["few"]})
-    with pytest.raises(InputError, match=r"near.json: wanted measures such as 'few', got else"):
+    others = rows_of({"else": BY_SEED["few"]})
+    monkeypatch.setattr("tests.stages.test_claims.MEASURES", others)
+    with pytest.raises(InputError, match=r"measures.csv: wanted measures such as .few., got else"):
         judged(t=item(a=claim("every in [0, 1]", "few")))
 
 
