@@ -299,9 +299,25 @@ def affordable(seconds: float, trainings: int, n_images: int, images_per_second:
     return next((epochs for epochs in EPOCHS if epochs <= possible), EPOCHS[-1])
 
 
-def by_name(given: dict[str, str]) -> list[str]:
-    """The arguments of a stage's command, each with its name."""
-    return [f"--{name}={value}" for name, value in given.items()]
+def block_of(stage: str) -> dict[str, Any]:
+    """The block of a stage of vision in dvc.yaml."""
+    from lib.files.params import load_yaml
+
+    return load_yaml(ROOT / "dvc.yaml")["stages"][f"vision_{stage}"]
+
+
+def command_of(stage: str, dataset: str) -> list[str]:
+    """The module of a stage of vision and its arguments, as dvc.yaml has them for a data set."""
+    filled = {"${item.dataset}": dataset, "${vision.cases.controls}": str(CONTROLS)}
+    words = block_of(stage)["cmd"].removeprefix("python -m ").split()
+    for name, value in filled.items():
+        words = [word.replace(name, value) for word in words]
+    return words
+
+
+def outs_of(stage: str, dataset: str) -> list[str]:
+    """What a stage of vision writes for a data set, as dvc.yaml has it."""
+    return [out.replace("${item.dataset}", dataset) for out in block_of(stage)["outs"]]
 
 
 def put(packed: bytes, keep: Path) -> None:
@@ -380,13 +396,11 @@ class Work:
         """Fetch and make the data set if it is missing; return how many training images it has."""
         from lib.vision.datasets import dataset_file, read_dataset
 
-        dataset = f"data/vision/{step.dataset}/images"
-        official = f"data/vision/{step.dataset}/official"
-        if not (self.folder / dataset).exists():
-            data = f"vision.{step.dataset}.data"
-            self._run(step, ["stages.vision.fetch", data, official])
-            self._run(step, ["stages.vision.generate", data, official, dataset])
-        return read_dataset(dataset_file(self.folder / dataset)).n_train
+        [images] = outs_of("generate", step.dataset)
+        if not (self.folder / images).exists():
+            self._stage(step, "fetch")
+            self._stage(step, "generate")
+        return read_dataset(dataset_file(self.folder / images)).n_train
 
     def speed(self, step: Step) -> dict[str, Any]:
         """The rates of this machine, measured once."""
@@ -396,7 +410,8 @@ class Work:
         here = machine(use_device(step.section["train"]["device"]))
         found = self._kept("speed.json", {})
         if any(found.get(name) != value for name, value in here.items()):
-            self._measure(step, "speed.json", "--images", f"data/vision/{step.dataset}/images")
+            [images] = outs_of("generate", step.dataset)
+            self._measure(step, "speed.json", "--images", images)
             found = self._kept("speed.json", {})
         return found
 
@@ -464,38 +479,14 @@ class Work:
         published = self.folder / "published" / step.dataset / "tables"
         beside = ["--beside", str(published)] if self._provenance(step) else []
         print(f"{step.dataset}: init scale {scale:g}", flush=True)
-        data = f"data/vision/{step.dataset}"
-        metrics = f"metrics/vision/{step.dataset}"
-        plots = f"plots/vision/{step.dataset}"
-        images = f"{data}/images"
-        runs = f"{data}/runs"
-        spectra = f"{data}/spectra.parquet"
-        cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
-        ours = f"vision.{step.dataset}"
-        self._run(new, ["stages.vision.train", f"{ours}.train", str(CONTROLS), images, runs])
-        self._run(new, ["stages.spectra", runs, spectra])
+        self._stage(new, "train")
+        self._stage(new, "spectra")
         if scale in step.section["cut"]["init_scales"] or not beside:
-            of = [f"{ours}.cut", "vision.cut", f"{ours}.train.device"]
-            self._run(new, ["stages.vision.cut", *of, images, runs, *cuts])
+            self._stage(new, "cut")
         else:
-            self._without_cuts(cuts, published)
-        measured = {
-            "section": "vision.evaluate",
-            "model": f"{ours}.train.model",
-            "runs": runs,
-            "spectra": spectra,
-            "truncate": cuts[0],
-            "prune": cuts[1],
-            "metrics": metrics,
-            "curves": f"{plots}/training.csv",
-        }
-        drawn = {
-            "section": "vision.plot",
-            "tables": f"{metrics}/tables",
-            "figures": f"{plots}/figures",
-        }
-        self._run(new, ["stages.vision.evaluate", *by_name(measured), *beside])
-        self._run(new, ["stages.vision.plot", *by_name(drawn)])
+            self._without_cuts(outs_of("cut", step.dataset), published)
+        self._stage(new, "evaluate", *beside)
+        self._stage(new, "plot")
         self._publish(step)
 
     def pack(self) -> None:
@@ -581,6 +572,10 @@ class Work:
         seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
         command = ["benchmarks.gpu", f"vision.{step.dataset}.train", file, *options]
         self._run(step, [*command, "--seconds", f"{seconds:g}"])
+
+    def _stage(self, step: Step, stage: str, *more: str) -> None:
+        """Run a stage of vision by its command in dvc.yaml."""
+        self._run(step, [*command_of(stage, step.dataset), *more])
 
     def _run(self, step: Step, command: list[str]) -> None:
         """Run a module in the folder, with the step's params, until the clock ends it."""

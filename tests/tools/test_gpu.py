@@ -163,6 +163,23 @@ def test_a_device_that_multiplies_wrongly_is_refused(monkeypatch):
         gpu.check_device("cpu")
 
 
+def test_stages_run_by_their_commands_in_dvc_yaml():
+    """No name of DVC is left in them, and their table of controls is found from any folder."""
+    commands = {
+        stage: gpu.command_of(stage, "cifar10")
+        for stage in ("fetch", "generate", "train", "spectra", "cut", "evaluate", "plot")
+    }
+    assert not [word for words in commands.values() for word in words if "$" in word]
+    assert commands["train"] == [
+        "stages.vision.train",
+        "vision.cifar10.train",
+        str(gpu.ROOT / "stages" / "vision" / "controls.tsv"),
+        "data/vision/cifar10/images",
+        "data/vision/cifar10/runs",
+    ]
+    assert gpu.outs_of("generate", "cifar10") == ["data/vision/cifar10/images"]
+
+
 def test_a_module_that_runs_when_the_minutes_are_over_is_ended(tmp_path):
     (tmp_path / "endless.py").write_text("import time; time.sleep(600)\n")
     work = gpu.Work(tmp_path, gpu.Clock(1 / 60), SHARED)
