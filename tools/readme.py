@@ -64,8 +64,7 @@ has to meet the bar, the worst one stands beside the median. A null is the same 
 unit, of what should do worse, such as training on permuted labels.
 
 If a claim has several cases, we show the one closest to its bar, and say in how many of them the
-null is beaten. The numbers on unseen seeds are of the same case; *nearest case* says that a run
-kept only the case closest to its bar there, which may be another one.
+null is beaten. The numbers on unseen seeds are of the same case.
 
 A claim that does not hold is a *finding* (it is wrong, and we say why), a *limit* (it holds in part
 of its cases) or a *bar missed* (it is better than its null, but outside of its bar). A *check* is a

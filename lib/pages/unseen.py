@@ -2,7 +2,7 @@
 
 The bar stands beside the numbers, and where every value has to meet it, so does the worst one. A
 claim is compared in one case, here and in a run: the one that turned, or else the one that is
-nearest to the bar here. A run that kept one case alone shows that one, the nearest to its bar.
+nearest to the bar here. A run that has no such case shows its own, with its name.
 """
 
 import math
@@ -23,7 +23,6 @@ Runs = Mapping[str, Named]  # the claims of each run, by what was added to its s
 
 NOT_REPEATED = "not repeated: a published run"
 NOT_RUN = "not run"
-NEAREST = "nearest case"  # in the words of a page
 MOST_DIGITS = 9  # of a number that is rounded to its bar
 ASIDE = re.compile(r" \((?:[^()]|\([^()]*\))*\)")  # what stands in parentheses behind a space
 STOP = re.compile(r";|\.(?= [A-Z]|$)")
@@ -120,9 +119,7 @@ def comparison(claim: Judged, name: str, runs: Runs) -> Compared:
     said = {}
     for seeds, one in there.items():
         same = _same_case(one, here)
-        said[seeds] = numbers(claim, same or one)
-        if not same and len(claim.get("cases", ())) > 1:
-            said[seeds] += f" ({', '.join(filter(None, _case_of(one))) or NEAREST})"
+        said[seeds] = numbers(claim, same) if same else _with_case(claim, one)
     return Compared(bar_in_words(claim), _with_case(claim, here), said)
 
 
@@ -196,7 +193,7 @@ def failures(item: Judged, claims: Named, runs: Runs) -> list[Failure]:
         failing = [seeds for seeds, one in unseen.items() if one["holds"] is False]
         if claim["holds"] is False:
             turned = [seeds for seeds, one in unseen.items() if one["holds"]]
-            where = f"fails here, holds on {_seeds(turned)}" if turned else "fails"
+            where = f"fails here, but holds on {_seeds(turned)}" if turned else "fails"
             failed = [case for case in claim.get("cases", ()) if not case["holds"]]
             by = _with_case(claim, claim)
             if len(failed) > 1:
