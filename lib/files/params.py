@@ -88,6 +88,7 @@ Count = Annotated[int, Interval("[1, 1e9]")]
 # minutes to three hours. A larger number is a slip; what is kept of a step is small beside it.
 Steps = Annotated[int, Interval("[1, 1e6]")]
 Seed = Annotated[int, Interval("[0, 4294967295]")]
+FirstSeed = Annotated[int, Interval("[0, 4e9]")]  # of several
 Name = Annotated[str, AfterValidator(file_name)]
 
 
@@ -96,7 +97,7 @@ class Seeds:
     """Consecutive seeds, given by their number and the first of them."""
 
     n_seeds: Annotated[int, Interval("[1, 100000]")]
-    first_seed: Annotated[int, Interval("[0, 4e9]")] = 0
+    first_seed: FirstSeed = 0
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -154,19 +155,20 @@ def seeds_from(whole: Any, file: Path) -> int:
 def shifted(value: Any, schema: Any, by: int) -> Any:
     """The values of a section in which every seed is larger by a number.
 
-    A seed is `first_seed`, also where it is left out, or what the schema calls a `Seed`.
+    A seed is what the schema calls a `Seed` or a `FirstSeed`; one that is left out and has a
+    default is given, larger than that.
     """
     if not by or not isinstance(value, dict) or not is_dataclass(schema):
         return value
     kinds = get_type_hints(schema, include_extras=True)
     found = dict(value)
-    for name, kind in kinds.items():
-        if name == "first_seed":
-            found[name] = found.get(name, 0)
-        if name == "first_seed" or Seed in (kind, *get_args(kind)):
-            found |= {name: found[name] + by} if isinstance(found.get(name), int) else {}
-        elif name in found:
-            found[name] = shifted(found[name], kind, by)
+    for one in fields(schema):
+        kind = kinds[one.name]
+        if any(seed in (kind, *get_args(kind)) for seed in (Seed, FirstSeed)):
+            given = found.get(one.name, one.default)
+            found |= {one.name: given + by} if isinstance(given, int) else {}
+        elif one.name in found:
+            found[one.name] = shifted(found[one.name], kind, by)
     return found
 
 
@@ -232,10 +234,9 @@ def read_cases(
             for column, cell in zip(header, cells, strict=True)
         }
         said = {column: value for column, value in row.items() if value is not None}
-        given = _known(shared or {}, schema)
-        if "first_seed" in said or "first_seed" not in given:
-            said = shifted(said, schema, by)
-        row = {**given, **said}
+        given = _known(shared or {}, schema)  # its seeds were shifted as it was read
+        moved = shifted(said, schema, by)
+        row = {**moved, **given, **{column: moved[column] for column in said}}
         case = parse(_known(row, schema) if columns else row, schema, where, ", column ")
         name = getattr(case, "name", repr(case))
         if name in cases:
