@@ -7,6 +7,10 @@ answers of the next `make repro` are marked by them. A second call goes on with 
 finished, and the clone shares the project's cache: on a later commit only the stages that changed
 run again. Runs of another commit are dropped, as they judged other claims; published/unseen.json
 says what turned in every run that there ever was.
+
+Items that are younger than a published run join it by `make unseen SEEDS=91000 STAGES="..."`: the
+stages that write their measures run on its seeds, and nothing else. What the run says already
+stays.
 """
 
 import platform
@@ -21,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from lib.files.files import InputError
+from lib.files.params import load_yaml
 from lib.files.tables import read_json, write_json
-from lib.pages.claims import VERDICTS
+from lib.pages.claims import VERDICTS, read_families
 from lib.pages.judging import DECIDES
 from lib.work.command import run
 from tools.git import said
@@ -33,10 +38,16 @@ RUNS = PUBLISHED.with_suffix(".json")
 DVC = [sys.executable, "-m", "dvc"]
 
 
-def main(seeds: int = 90000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
-    """Clone into the folder, run on seeds that are larger by `seeds`, compare, publish."""
+def main(seeds: int = 90000, folder: Path = Path(".dvc/tmp/unseen"), *, stages: str = "") -> None:
+    """Clone into the folder, run on seeds that are larger by `seeds`, compare, publish.
+
+    With `stages`, names with spaces between them, only these and what they need are run, and their
+    items join the run of these seeds.
+    """
     if seeds < 1:
         raise InputError(f"SEEDS: wanted a number above zero, got {seeds}")
+    if stages and not (PUBLISHED / str(seeds)).is_dir():
+        raise InputError(f"SEEDS: wanted a run that is published, got {seeds}")
     changed = said("status", "--porcelain", "--", *DETERMINES, "params.yaml")
     if changed:
         raise InputError(f"wanted the code and params of a commit, got changes:\n{changed}")
@@ -47,14 +58,62 @@ def main(seeds: int = 90000, folder: Path = Path(".dvc/tmp/unseen")) -> None:
         share_cache(clone)
     shift(clone / "params.yaml", seeds)
     begun = time.monotonic()
-    if subprocess.run([*DVC, "repro", "claims"], cwd=clone, check=False).returncode:
-        raise InputError(f"{clone}: wanted all families run, got an error; see above")
+    for what in [stages.split(), ["--single-item", "claims"]] if stages else [["claims"]]:
+        if subprocess.run([*DVC, "repro", *what], cwd=clone, check=False).returncode:
+            raise InputError(f"{clone}: wanted all stages run, got an error; see above")
     hours = (time.monotonic() - begun) / 3600
     names = ("items", "claims")
     before = {name: read_json(Path(f"metrics/{name}.json")) for name in names}
     after = {name: read_json(clone / f"metrics/{name}.json") for name in names}
-    publish(before, after, commit, seeds, hours)
+    if stages:
+        names = judged_by(stages.split(), load_yaml(Path("dvc.yaml"))["stages"])
+        before, after = only(before, names), only(after, names)
+        join(before, after, commit, seeds, stages)
+    else:
+        publish(before, after, commit, seeds, hours)
     print(*table(before, after), sep="\n")
+
+
+def judged_by(stages: list[str], blocks: dict[str, Any]) -> list[str]:
+    """The items whose measures these stages of dvc.yaml write, by their full names."""
+    outs = [out for stage in stages for out in blocks[stage]["outs"]]
+    written = {next(iter(out)) if isinstance(out, dict) else out for out in outs}
+    families = read_families(sorted(Path("stages").glob("*/claims.yaml")))
+    return [
+        f"{name}.{item}"
+        for name, family in families.items()
+        for item, entry in family.items.items()
+        if family.run_of(entry).measures in written
+    ]
+
+
+def only(found: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """These items and their claims, of all that were judged."""
+    claims = {name: one for name, one in found["claims"].items() if one["item"] in names}
+    return {"items": {name: found["items"][name] for name in names}, "claims": claims}
+
+
+def join(
+    before: dict[str, Any], after: dict[str, Any], commit: str, seeds: int, stages: str
+) -> None:
+    """Add answers and verdicts to the run of these seeds, which has none of them, and say how."""
+    folder = PUBLISHED / str(seeds)
+    for name, named in after.items():
+        kept = read_json(folder / f"{name}.json")
+        if again := sorted(kept.keys() & named.keys()):
+            raise InputError(f"STAGES: wanted {name} that {folder} lacks, got {again[0]}")
+        write_json(kept | short(named), folder / f"{name}.json")
+    note = read_json(folder / "provenance.json")
+    joined = {"commit": commit, "command": f'make unseen SEEDS={seeds} STAGES="{stages}"'}
+    write_json(note | {"joined": [*note.get("joined", []), joined]}, folder / "provenance.json")
+    runs = read_json(RUNS)
+    [run_now] = [
+        one for one in runs if (one["seeds_from"], one["commit"]) == (seeds, note["commit"])
+    ]
+    for kind in DECIDES:
+        run_now["turned"][kind] += turned(kind, before, after)
+        run_now["judged"][kind] += len(after[kind])
+    write_json(runs, RUNS)
 
 
 def share_cache(clone: Path) -> None:

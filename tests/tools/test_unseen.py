@@ -68,6 +68,57 @@ def test_what_came_out_is_kept_and_what_turned_in_every_run(tmp_path, monkeypatc
     assert runs[0]["judged"] == {"items": 3, "claims": 3}
 
 
+def test_younger_items_join_a_run_once(tmp_path, monkeypatch):
+    """What turned of them is added to the run's list, and the commit of both is kept."""
+    monkeypatch.chdir(tmp_path)
+    for seeds in (70, 9000):
+        unseen.publish(BEFORE, AFTER, "abc", seeds, 0.25)
+    both = [
+        {
+            "items": {"b.young": {"answer": answer}, "a.same": {"answer": "yes"}},
+            "claims": {
+                "young": {"item": "b.young", "holds": answer == "yes"},
+                "same": {"item": "a.same", "holds": True},
+            },
+        }
+        for answer in ("yes", "no")
+    ]
+    before, after = (unseen.only(found, ["b.young"]) for found in both)
+    unseen.join(before, after, "def", 70, "b_judge")
+    kept = tmp_path / "published" / "unseen" / "70"
+    answers = json.loads((kept / "items.json").read_text())
+    assert answers == AFTER["items"] | {"b.young": {"answer": "no"}}
+    assert json.loads((kept / "claims.json").read_text())["young"] == {"holds": False}
+    note = json.loads((kept / "provenance.json").read_text())
+    assert note["commit"] == "abc"
+    command = 'make unseen SEEDS=70 STAGES="b_judge"'
+    assert note["joined"] == [{"commit": "def", "command": command}]
+    first, other = json.loads((tmp_path / "published" / "unseen.json").read_text())
+    assert first["turned"] == {
+        "items": ["a.turned", "b.young"],
+        "claims": ["turned", "lost", "young"],
+    }
+    assert first["judged"] == {"items": 4, "claims": 4}
+    assert other["judged"] == {"items": 3, "claims": 3}
+    with pytest.raises(
+        InputError, match="STAGES: wanted items that published/unseen/70 lacks, got b"
+    ):
+        unseen.join(before, after, "def", 70, "b_judge")
+
+
+def test_the_items_of_a_stage_are_those_of_its_measures(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    blocks = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    names = unseen.judged_by(["gradual_rank_judge_normalized"], blocks)
+    assert names == ["gradual_rank.normalized_heads"]
+
+
+def test_a_run_that_is_not_published_cannot_be_joined(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="SEEDS: wanted a run that is published, got 70"):
+        unseen.main(70, stages="b_judge")
+
+
 def test_a_clone_shares_the_cache_of_the_project(tmp_path, monkeypatch):
     for name in ("project", "clone"):
         folder = tmp_path / name
