@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from lib.files.files import InputError
@@ -103,6 +104,7 @@ def measure(
     return {"trainings": pd.DataFrame(rows)}
 
 
+@torch.inference_mode()
 def measure_seed(
     device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], seed: int
 ) -> Row:
