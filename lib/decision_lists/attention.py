@@ -15,7 +15,7 @@ float64.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lib.decision_lists.lists import Task, in_list_order, label_matrix
+
+Value = TypeVar("Value")
+WIDEST = 600.0  # between two entries of a column, whose exponentials then are in double range
+FEW = 2000  # entries of all rows, whose softmax costs less than a look at how wide a column is
 
 
 def initial_weights(
@@ -97,14 +101,25 @@ class Rows:
         return self.counts.log()
 
     @cached_property
+    def log_counts_of_star(self) -> Float[Tensor, " row"]:
+        r"""$\log N_{b^*}$ of the token that determines the label."""
+        return self.log_counts.gather(1, self.star[:, None])[:, 0]
+
+    @cached_property
     def others(self) -> Float[Tensor, "row key"]:
         r"""$\log N_b$ of the tokens that do not determine the label."""
         return self.log_counts.scatter(1, self.star[:, None], -torch.inf)
 
 
 def attention_rows(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "row key"]:
-    r"""$\alpha_b(a, s)$ of every row."""
-    return torch.softmax(rows.log_counts + W.T[rows.query], -1)
+    r"""$\alpha_b(a, s)$ of every row.
+
+    One exponential of each entry of W serves all rows, unless so small a one would be zero.
+    """
+    if rows.counts.numel() < FEW or (W.amax(0) - W.amin(0)).max().item() > WIDEST:
+        return torch.softmax(rows.log_counts + W.T[rows.query], -1)
+    shares = rows.counts * torch.exp(W - W.detach().amax(0)).T[rows.query]
+    return shares / shares.sum(1, keepdim=True)
 
 
 def attention_to_star(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, " row"]:
@@ -158,43 +173,67 @@ def errors(
     right = z.gather(1, y)
     others = z.scatter(1, y, -torch.inf)
     largest = others.amax(1, keepdim=True).clamp(min=-1e300)  # finite where there is no other, too
-    E = torch.exp(others - largest)
+    E = (others - largest).exp_()
     total = E.sum(1, keepdim=True)
     ahead = largest - right
     loss = torch.logaddexp(ahead + total.log(), torch.zeros_like(right))
     share = torch.exp(ahead - loss)
-    return loss[:, 0], (E * share).scatter(1, y, -total * share)
+    return loss[:, 0], (E * share).scatter_(1, y, -total * share)
 
 
 class _Slopes:
     r"""The parts of which the derivatives of the population loss are made, row by row.
 
-    $p = \mathrm{softmax}(z)$, $G = \mu (p - e_y)$ and $d = V^\top G$.
+    $p = \mathrm{softmax}(z)$, $G = \mu (p - e_y)$ and $d = V^\top G$. What is not asked for is not
+    computed.
     """
 
     def __init__(
         self,
-        W: Float[Tensor, "key query"],
+        alpha: Float[Tensor, "row key"],
         V: Float[Tensor, "label token"],
         rows: Rows,
         permutation: Int[Tensor, " token"],
     ):
+        self.rows = rows
         self.query = rows.query
         self.mu = rows.weight[:, None]
+        self.V = V
         self.y = permutation[rows.star][:, None]
-        self.alpha = attention_rows(W, rows)
-        self.z = self.alpha @ V.T
-        self.losses, self.error = errors(self.z, self.y[:, 0])
-        self.G = self.error * self.mu
-        self.d = self.G @ V
-        self.centred = self.d - (self.alpha * self.d).sum(1, keepdim=True)
+        self.alpha = alpha
+        self.z = alpha @ V.T
+
+    @cached_property
+    def _errors(self) -> tuple[Float[Tensor, " row"], Float[Tensor, "row label"]]:
+        return errors(self.z, self.y[:, 0])
+
+    @cached_property
+    def G(self) -> Float[Tensor, "row label"]:  # noqa: N802
+        return self._errors[1] * self.mu
+
+    @cached_property
+    def centred(self) -> Float[Tensor, "row token"]:
+        r"""$d - \langle \alpha, d \rangle$."""
+        d = self.G @ self.V
+        return d - (self.alpha * d).sum(1, keepdim=True)
 
     @property
     def p(self) -> Float[Tensor, "row label"]:
-        return self.error.scatter(1, self.y, torch.exp(-self.losses)[:, None])
+        losses, error = self._errors
+        return error.scatter(1, self.y, torch.exp(-losses)[:, None])
 
-    def gradients(self) -> tuple[Float[Tensor, "key query"], Float[Tensor, "label token"]]:
-        return self.by_query(self.alpha * self.centred).T, self.G.T @ self.alpha
+    def loss(self) -> Float[Tensor, ""]:
+        return self.rows.weight @ self._errors[0]
+
+    def in_W(self) -> Float[Tensor, "key query"]:  # noqa: N802
+        return self.by_query(self.alpha * self.centred).T
+
+    def in_V(self) -> Float[Tensor, "label token"]:  # noqa: N802
+        return self.G.T @ self.alpha
+
+    def margins(self) -> Float[Tensor, " row"]:
+        others = self.z.scatter(1, self.y, -torch.inf)
+        return self.z.gather(1, self.y)[:, 0] - others.amax(1)
 
     def by_query(self, values: Float[Tensor, "row n"]) -> Float[Tensor, "query n"]:
         return by_query(values, self.query, self.alpha.shape[1])
@@ -219,8 +258,8 @@ def loss_gradients(
     column of the query $\nabla_{w_b} = \sum \alpha_b (d_b - \langle \alpha, d \rangle)$, $d =
     V^\top G$. Columns of both sum to zero: the column sums of W and V never move.
     """
-    at = _Slopes(W, V, rows, permutation)
-    return rows.weight @ at.losses, *at.gradients()
+    at = _Slopes(attention_rows(W, rows), V, rows, permutation)
+    return at.loss(), at.in_W(), at.in_V()
 
 
 def attention_margins(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, " row"]:
@@ -230,17 +269,56 @@ def attention_margins(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor
     tokens may be equal in floating point where these are not. Infinite where a row holds a single
     token.
     """
-    scores = W.T[rows.query]
-    right = (rows.log_counts + scores).gather(1, rows.star[:, None])[:, 0]
-    return right - (rows.others + scores).amax(1)
+    right = rows.log_counts_of_star + W[rows.star, rows.query]
+    return right - (rows.others + W.T[rows.query]).amax(1)
+
+
+class _Latest(Generic[Value]):
+    """The value of a function for the tensors of the last call, computed again for others.
+
+    A tensor must not change in place between two calls.
+    """
+
+    def __init__(self, compute: Callable[..., Value]):
+        self._compute = compute
+        self._known: tuple[Tensor, ...] = ()
+
+    def __call__(self, *tensors: Tensor) -> Value:
+        if not self._known or any(a is not b for a, b in zip(tensors, self._known, strict=True)):
+            self._value = self._compute(*tensors)
+            self._known = tensors
+        return self._value
+
+
+class _ClosedForm(torch.autograd.Function):
+    """The population loss as autograd sees it, with its gradients in closed form."""
+
+    @staticmethod
+    def forward(ctx: Any, W: Tensor, V: Tensor, loss: "PopulationLoss") -> Tensor:
+        ctx.at = _Slopes(attention_rows(W, loss.rows), V, loss.rows, loss.permutation)
+        return ctx.at.loss()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        [slope] = grad_outputs
+        of_W, of_V, _ = ctx.needs_input_grad
+        in_W = slope * ctx.at.in_W() if of_W else None
+        in_V = slope * ctx.at.in_V() if of_V else None
+        return in_W, in_V, None
 
 
 class PopulationLoss:
-    """The population loss of weights {"W", "V"} with its gradients, as a descent asks for it."""
+    """The population loss of weights {"W", "V"} with its gradients, as a descent asks for it.
+
+    What was computed last is kept for the same two tensors, which must not change in place; `value`
+    alone, with which optimisers work that do change them, computes anew.
+    """
 
     def __init__(self, rows: Rows, permutation: Int[Tensor, " token"]):
         self.rows = rows
         self.permutation = permutation
+        self._attention = _Latest(lambda W: attention_rows(W, rows))
+        self._at = _Latest(lambda W, V: _Slopes(self._attention(W), V, rows, permutation))
 
     @classmethod
     def of(cls, task: Task) -> "PopulationLoss":
@@ -250,20 +328,23 @@ class PopulationLoss:
 
     def __call__(self, weights: dict[str, Tensor]) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The loss, and its gradients in W and V."""
-        loss, W, V = loss_gradients(weights["W"], weights["V"], self.rows, self.permutation)
-        return loss, {"W": W, "V": V}
+        at = self._at(weights["W"], weights["V"])
+        return at.loss(), {"W": at.in_W(), "V": at.in_V()}
+
+    def gradient_in(
+        self, name: Literal["W", "V"], weights: dict[str, Tensor]
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """The loss, and its gradient in that matrix alone."""
+        at = self._at(weights["W"], weights["V"])
+        return at.loss(), {name: at.in_W() if name == "W" else at.in_V()}
 
     def value(self, weights: dict[str, Tensor]) -> Float[Tensor, ""]:
-        """The loss alone, for autograd."""
-        return self.rows.weight @ row_losses(
-            weights["W"], weights["V"], self.rows, self.permutation
-        )
+        """The loss alone, of which autograd takes the gradients in closed form."""
+        return _ClosedForm.apply(weights["W"], weights["V"], self)
 
     def margins(self, weights: dict[str, Tensor]) -> Float[Tensor, " row"]:
         """The right label's logit less the largest of the others, of every row."""
-        z = attention_rows(weights["W"], self.rows) @ weights["V"].T
-        y = self.permutation[self.rows.star][:, None]
-        return z.gather(1, y)[:, 0] - z.scatter(1, y, -torch.inf).amax(1)
+        return self._at(weights["W"], weights["V"]).margins()
 
     def right(self, weights: dict[str, Tensor]) -> Bool[Tensor, " row"]:
         """Whether each row is right; a tie is not."""
@@ -297,7 +378,7 @@ class PopulationLoss:
         z_k)\, \alpha_b$ and g the row's gradient.
         """
         V = weights["V"]
-        at = _Slopes(weights["W"], V, self.rows, self.permutation)
+        at = self._at(weights["W"], V)
         alpha = at.alpha
         p = at.p
         g = alpha * at.centred
@@ -317,10 +398,12 @@ class PopulationLoss:
 
         It differentiates `loss_gradients` along $(\dot W, \dot V)$: $\dot s = \dot W_{\cdot, a}$,
         $\dot\alpha = \alpha (\dot s - \langle \alpha, \dot s \rangle)$, $\dot z = V \dot\alpha +
-        \dot V \alpha$, $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
+        \dot V \alpha$, $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on. As
+        $\dot\alpha$ sums to zero, what is subtracted from d does not count in $\langle
+        \dot\alpha, d \rangle$.
         """
         V = weights["V"]
-        at = _Slopes(weights["W"], V, self.rows, self.permutation)
+        at = self._at(weights["W"], V)
         alpha = at.alpha
         p = at.p
         weighted = p * at.mu
@@ -330,16 +413,19 @@ class PopulationLoss:
 
         def apply(direction: Tensor) -> Tensor:
             W_dot, V_dot = direction.view(2, *V.shape)
-            s = W_dot.T[self.rows.query]
-            alpha_dot = alpha * (s - (alpha * s).sum(1, keepdim=True))
-            z = alpha_dot @ V.T + alpha @ V_dot.T
-            G_dot = weighted * (z - (p * z).sum(1, keepdim=True))
-            d_dot = G_dot @ V + at.G @ V_dot
-            slope = d_dot - (alpha_dot * at.d + alpha * d_dot).sum(1, keepdim=True)
-            pulled = alpha_dot * at.centred + alpha * slope
+            alpha_dot = W_dot.T[self.rows.query]
+            alpha_dot -= (alpha * alpha_dot).sum(1, keepdim=True)
+            alpha_dot *= alpha
+            G_dot = (alpha @ V_dot.T).addmm_(alpha_dot, V.T)  # so far the derivative of z
+            G_dot -= (p * G_dot).sum(1, keepdim=True)
+            G_dot *= weighted
+            pulled = (at.G @ V_dot).addmm_(G_dot, V)  # so far that of d
+            pulled *= alpha
+            pulled.addcmul_(alpha_dot, at.centred)
+            pulled.addcmul_(alpha, pulled.sum(1, keepdim=True), value=-1)
             return flat(at.by_query(pulled).T, G_dot.T @ alpha + at.G.T @ alpha_dot)
 
-        return apply, flat(*at.gradients())
+        return apply, flat(at.in_W(), at.in_V())
 
 
 class SequenceLoss:

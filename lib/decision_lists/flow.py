@@ -22,7 +22,6 @@ from lib.decision_lists.attention import (
     attention_to_star,
     by_query,
     errors,
-    loss_gradients,
     row_losses,
 )
 from lib.decision_lists.lists import Task
@@ -118,7 +117,8 @@ class ScaledFlow(Flow):
     r"""The flow at a scale c, $\dot u = -\nabla_W(u / c) / c$; at ∞ that of `choice_gradient`."""
 
     def __init__(self, task: Task, scale: float):
-        self.rows = PopulationLoss.of(task).rows
+        self.loss = PopulationLoss.of(task)
+        self.rows = self.loss.rows
         self.permutation = task.labels
         self.scale = scale
         self.n_tokens = task.n_tokens
@@ -139,8 +139,8 @@ class ScaledFlow(Flow):
         r"""$\dot u$."""
         if math.isinf(self.scale):
             return -choice_gradient(self.matrix(u), self.rows).flatten().numpy()
-        gradient = loss_gradients(self.weights(u), self.V, self.rows, self.permutation)[1]
-        return -(gradient / self.scale).flatten().numpy()
+        _, gradient = self.loss.gradient_in("W", {"W": self.weights(u), "V": self.V})
+        return -(gradient["W"] / self.scale).flatten().numpy()
 
     def measured(self, x: Vector) -> dict[str, float]:
         """The loss, the accuracy over the law, and the least margin, in u."""

@@ -21,6 +21,7 @@ from lib.training.devices import generator
 
 Until = Literal["first rise", "right", "next rise"]
 Squares = Float[np.ndarray, "start key query"]
+WIDEST = 600.0  # the absolute value of an entry of W whose exponential is in double range
 
 
 class StackedLoss:
@@ -38,38 +39,52 @@ class StackedLoss:
         self.scale = scale
         self.absent = (L - task.seq_len) * math.exp(-scale)  # their share of the softmax of labels
         self.weight = task.chances.numpy()[sequence] / task.seq_len
-        self.star = (tokens == task.star.numpy()[sequence, query])[:, :, None]
         self.entries = tokens * L + query  # places in a flattened W
-        ones = np.ones(self.entries.size)
+        place = (tokens == task.star.numpy()[sequence, query]).argmax(0)
+        self.star = place * len(place) + np.arange(len(place))  # in rows of a flattened place, row
+        self.star_entries = self.entries.ravel()[self.star]
+        weights = np.tile(scale * self.weight, task.seq_len)
         columns = np.arange(self.entries.size)
         shape = L * L, self.entries.size
-        self.sums = sparse.csr_matrix((ones, (self.entries.ravel(), columns)), shape)
+        self.sums = sparse.csr_matrix((weights, (self.entries.ravel(), columns)), shape)
 
     def ascent(self, W: Squares) -> Squares:
         r"""$G = -\partial L / \partial W$, $c\, \alpha_b (d_b - \langle \alpha, d \rangle)$ a row.
 
         $d = e_* - p$, p being the softmax of the labels' logits $c\, \alpha$.
         """
-        alpha = self._scores(W)
-        alpha -= alpha.max(0)
-        np.exp(alpha, out=alpha)
-        alpha /= alpha.sum(0)
+        alpha = self._attention(W)
         p = np.exp(self.scale * (alpha - 1))
-        p /= p.sum(0) + self.absent
-        d = self.star - p
-        d -= (alpha * d).sum(0)
-        d *= alpha
-        d *= self.scale * self.weight[:, None]
-        return (self.sums @ d.reshape(-1, len(W))).T.reshape(W.shape)
+        p *= 1 / (p.sum(0) + self.absent)
+        slopes = p  # as it becomes p - e_*, then α (p - e_*), then that less its share of the sum
+        slopes.reshape(-1, len(W))[self.star] -= 1
+        slopes *= alpha
+        slopes -= alpha * slopes.sum(0)
+        return -(self.sums @ slopes.reshape(-1, len(W))).T.reshape(W.shape)
 
     def margins(self, W: Squares) -> Float[np.ndarray, "start row"]:
         """The lead of the token that determines the label; a row is right if it is positive."""
-        scores = self._scores(W)
-        right = np.where(self.star, scores, 0).sum(0)
-        return (right - np.where(self.star, -np.inf, scores).max(0)).T
+        flat = _starts_last(W)
+        right = flat.take(self.star_entries, 0)
+        others = flat.take(self.entries, 0)
+        others.reshape(-1, len(W))[self.star] = -np.inf
+        return (right - others.max(0)).T
 
-    def _scores(self, W: Squares) -> Float[np.ndarray, "place row start"]:
-        return W.reshape(len(W), -1).T[self.entries]
+    def _attention(self, W: Squares) -> Float[np.ndarray, "place row start"]:
+        """The softmax over each sequence; one exponential of each entry of W serves all rows."""
+        flat = _starts_last(W)
+        if np.abs(flat).max() < WIDEST:
+            alpha = np.exp(flat).take(self.entries, 0)
+        else:
+            alpha = flat.take(self.entries, 0)
+            alpha = np.exp(alpha - alpha.max(0))
+        alpha *= 1 / alpha.sum(0)
+        return alpha
+
+
+def _starts_last(W: Squares) -> Float[np.ndarray, "entry start"]:
+    """W as a table with a row for each entry, in one piece."""
+    return np.ascontiguousarray(W.reshape(len(W), -1).T)
 
 
 @dataclass(frozen=True)

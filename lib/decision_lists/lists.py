@@ -351,15 +351,16 @@ def determining_tokens(
 
     Places count from 1. Where the query is not in the class, the token is -1 and the place 0.
     """
+    longest = max(len(entries) for entries in lists)
+    # Every list is as long as the longest: the last entry, once more, is never the first that is
+    # there.
+    padded = torch.tensor([[*own, *own[-1:] * (longest - len(own))] for own in lists])
     present = counts > 0
-    star = torch.full(counts.shape, -1)
-    place = torch.zeros(counts.shape, dtype=torch.int64)
-    for a, entries in enumerate(lists):
-        for i, b in reversed(list(enumerate(entries, 1))):
-            here = present[:, a] & present[:, b]
-            star[:, a].masked_fill_(here, b)
-            place[:, a].masked_fill_(here, i)
-    return star, place
+    held = present[:, padded]  # class, query, entry
+    first = held.int().argmax(-1)
+    found = present & held.any(-1)
+    star = padded[torch.arange(len(lists)), first]
+    return torch.where(found, star, -1), torch.where(found, first + 1, 0)
 
 
 def random_subsets(
@@ -368,7 +369,7 @@ def random_subsets(
     """Counts of sequences of distinct tokens, drawn uniformly."""
     keys = torch.rand(n_samples, n_tokens, generator=generator)
     counts = torch.zeros(n_samples, n_tokens, dtype=torch.float64)
-    return counts.scatter_(1, keys.argsort(1)[:, :seq_len], 1.0)
+    return counts.scatter_(1, keys.topk(seq_len, largest=False, sorted=False).indices, 1.0)
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ def loss_gradient(
         b = (slopes @ readout.flatten(-2)).unflatten(-1, readout.shape[-2:])
         # b where a neuron is on, else 0, which takes a quarter of the time of torch.where.
         G = _flat(R.sign_().mul_(b))
-        dW_O += G.mT @ _flat(V_b)
+        dW_O += (_flat(V_b).mT @ G).mT  # which takes two thirds of the time of G.mT @ _flat(V_b)
         Us.append((G @ weights["W_O"]).unflatten(-2, V_b.shape[-3:-1]))
         actives.append(start + active)
     U = torch.cat(Us, -3)
@@ -272,7 +272,7 @@ def loss_gradient(
     if len(active) < n_samples:
         X, S, Z = (T.index_select(-3, active) for T in (X, S, Z))
     C = U @ _project(X, weights["W_V"]).mT
-    A = S * (C - (S * C).sum(-1, keepdim=True))
+    A = C.sub_((S * C).sum(-1, keepdim=True)).mul_(S)
     AX = _flat(A @ X)
     X = _flat(X)
     return torch.cat(losses, -1).mean(-1), {

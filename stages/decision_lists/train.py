@@ -6,6 +6,7 @@ order of 1 / n_tokens.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
@@ -166,7 +167,7 @@ def align(task: Task, params: Train) -> Tables:
     n_steps = params.alignment_steps
     kept = saved_steps(n_steps, n_steps)[1:]
     rows = []
-    for step in gradient_descent(exact, {"W": zero, "V": zero}, {"V": size}):
+    for step in gradient_descent(partial(exact.gradient_in, "V"), {"W": zero, "V": zero}, size):
         if step.number in kept:
             V = step.weights["V"]
             rows.append(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from lib.files.files import InputError
@@ -82,6 +83,7 @@ def main(
     write_table(joined(parts, "adapters"), table)
 
 
+@torch.inference_mode()
 def adapt_seed(
     dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int
 ) -> Tables:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from lib.files.files import InputError
@@ -103,6 +104,7 @@ def measure(
     return {"trainings": pd.DataFrame(rows)}
 
 
+@torch.inference_mode()
 def measure_seed(
     device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], seed: int
 ) -> Row:
@@ -172,9 +174,10 @@ def look(
     if "cuts" in looks:
         cut = truncated_models(final, initial, {2, k - 1, k})
         untrained = final | {name: initial[name] for name in ("W_Q", "W_K")}
-        row["hinge_at_rank_2"] = scored(cut[2])["hinge"]
-        row["hinge_at_rank_below"] = scored(cut[k - 1])["hinge"]
-        row["hinge_at_rank_k"] = scored(cut[k])["hinge"]
+        hinge = {rank: scored(model)["hinge"] for rank, model in cut.items()}
+        row["hinge_at_rank_2"] = hinge[2]
+        row["hinge_at_rank_below"] = hinge[k - 1]
+        row["hinge_at_rank_k"] = hinge[k]
         row["hinge_without_attention"] = scored(untrained)["hinge"]
     if "spectra" in looks:
         row |= around_each(update_spectra(final, initial), k)

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from lib.decision_lists.attention import (
+    FEW,
     PopulationLoss,
     Rows,
+    attention_rows,
     errors,
     loss_gradients,
     row_losses,
@@ -71,3 +73,37 @@ def test_the_flat_hessian_is_that_of_autograd_and_so_is_its_part_in_attention():
     torch.testing.assert_close(gradient, torch.autograd.functional.jacobian(of_flat, flat))
     in_W = float(torch.linalg.eigvalsh(H[:n, :n])[-1])
     assert loss.attention_curvature({"W": W, "V": V}) == pytest.approx(in_W)
+
+
+@pytest.mark.parametrize("trained", [("W",), ("V",), ("W", "V")])
+def test_what_autograd_gets_in_closed_form_is_what_it_finds_itself(trained):
+    *_, pi, rows, W, V = make(4, 3, 2, False)
+    weights = {"W": W, "V": V}
+    for name in trained:
+        weights[name].requires_grad_()
+    chosen = [weights[name] for name in trained]
+    loss = PopulationLoss(rows, pi).value(weights)
+    wanted = rows.weight @ row_losses(W, V, rows, pi)
+    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, chosen), torch.autograd.grad(wanted, chosen)
+    )
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e4])
+def test_attention_is_the_softmax_however_wide_a_column_is(spread):
+    *_, rows, W, _ = make(8, 4, 2, False)
+    assert rows.counts.numel() >= FEW
+    wanted = torch.softmax(rows.log_counts + spread * W.T[rows.query], -1)
+    torch.testing.assert_close(attention_rows(spread * W, rows), wanted)
+
+
+def test_what_is_kept_of_other_weights_does_not_come_back():
+    *_, pi, rows, W, V = make(4, 3, 2, False)
+    loss = PopulationLoss(rows, pi)
+    for weights in ({"W": W, "V": V}, {"W": V, "V": V}, {"W": V, "V": W}):
+        anew = PopulationLoss(rows, pi)
+        torch.testing.assert_close(loss(weights), anew(weights))
+        torch.testing.assert_close(loss.margins(weights), anew.margins(weights))
+        of_V = loss.gradient_in("V", weights)[1]["V"]
+        torch.testing.assert_close(of_V, anew(weights)[1]["V"])
