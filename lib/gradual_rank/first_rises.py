@@ -3,15 +3,15 @@
 A descent has one optimiser and one init scale; heads of all seeds go side by side.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from lib.gradual_rank.full_heads import SharedTokensHead
-from lib.gradual_rank.optimizers import Rule, descend
+from lib.gradual_rank.optimizers import Adam
 from lib.matrices.directions import first_time
 from lib.training.gradient_descent import Weights
 
@@ -62,10 +62,10 @@ class Saddle:
         return w.square().sum((-2, -1)).numpy()
 
     def along(
-        self, W_VO: Float[torch.Tensor, "seed d d"], n: int
-    ) -> Float[np.ndarray, "seed direction"]:
-        r"""The sizes $|u^\top W_{VO} v|$ along the first n directions."""
-        inner = self.U[..., :n].mT @ W_VO @ self.Vh[..., :n, :].mT
+        self, W_VO: Float[torch.Tensor, "kept d d"], n: int, places: Int[np.ndarray, " kept"]
+    ) -> Float[np.ndarray, "kept direction"]:
+        r"""The sizes $|u^\top W_{VO} v|$ along the first n directions, of the heads of places."""
+        inner = self.U[places, :, :n].mT @ W_VO @ self.Vh[places, :n].mT
         return inner.diagonal(dim1=-2, dim2=-1).abs().numpy()
 
 
@@ -107,23 +107,54 @@ class Descent:
 
 
 def until_risen(
-    head: SharedTokensHead,
+    heads: Callable[[np.ndarray], SharedTokensHead],
     saddle: Saddle,
     factors: Float[torch.Tensor, "side product seed d d"],
-    rule: Rule,
+    rule: Momentum | Adam,
     rates: Sequence[float],
     threshold: float,
 ) -> Descent:
-    """Descend from the factors until every head has risen, or there is no further rate."""
+    """Descend from the factors until every head has risen, or there is no further rate.
+
+    `heads` gives the heads of some places. Once half of those that are followed have risen, these
+    are left as they are, which changes nothing for the others.
+    """
+    places = np.arange(factors.shape[2])
+    W = factors.unsqueeze(-3)
+    head = heads(places)
     sigma: list[np.ndarray] = []
     along: list[np.ndarray] = []
-    risen = np.zeros(factors.shape[2], bool)
-    for step in descend(head.loss_and_slopes, {"factors": factors.unsqueeze(-3)}, rule, rates):
-        P, Q = step.weights["factors"][:, 1, :, 0]
+    for rate in [*rates, 0.0]:
+        P, Q = W[:, 1, :, 0]
         W_VO = P @ Q.mT
-        sigma.append(torch.linalg.svdvals(W_VO)[..., :2].numpy())
-        along.append(saddle.along(W_VO, 2))
-        risen |= sigma[-1][..., 0] >= threshold
-        if risen.all():
+        values = torch.linalg.svdvals(W_VO)[..., :2].numpy()
+        sigma.append(_with(sigma, places, values))
+        along.append(_with(along, places, saddle.along(W_VO, 2, places)))
+        waiting = np.flatnonzero(values[:, 0] < threshold)
+        if not len(waiting):
             break
+        if 2 * len(waiting) <= len(places):
+            places = places[waiting]
+            W = W[:, :, waiting]
+            rule = of_heads(rule, waiting)
+            head = heads(places)
+        _, G = head.loss_and_slopes({"factors": W})
+        W = W + rate * rule(G)["factors"]
     return Descent(np.stack(sigma), np.stack(along))
+
+
+def of_heads(rule: Momentum | Adam, kept: Int[np.ndarray, " kept"]) -> Momentum | Adam:
+    """The rule with what it remembers of some of its heads."""
+    memories = {
+        field.name: {name: one[:, :, kept] for name, one in getattr(rule, field.name).items()}
+        for field in fields(rule)
+        if isinstance(getattr(rule, field.name), dict)
+    }
+    return replace(rule, **memories)
+
+
+def _with(rows: list[np.ndarray], places: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The last row with other values at these places; the values alone where there is none."""
+    found = rows[-1].copy() if rows else values
+    found[places] = values
+    return found

@@ -84,12 +84,13 @@ def waits(rises: Table, threshold: float, d: int) -> Table:
             early = pick(own, log10_init_scale=scales[1])["rise"]
             efolds = (scales[1] - scales[0]) * LOG10
             late = own[small]
-            own.loc[small, "added"] = late["rise"] - late["seed"].map(early)
+            added = late["rise"] - late["seed"].map(early)
+            own.loc[small, "added"] = added.where(np.isfinite(added))
             own.loc[small, "efolds"] = efolds
             own.loc[small, "added_law"] = efolds / growth_of(late)
             if adam:
                 own.loc[small, "added_memory"] = [
-                    added_to_one_number(row, scales, float(ends[row["seed"]]), d)
+                    added_to_one_number(row, scales, ends.get(row["seed"], math.nan), d)
                     for _, row in late.iterrows()
                 ]
         found.append(own)
@@ -194,12 +195,19 @@ def ends_of_one_number(rises: Table, d: int) -> pd.Series:
     found: dict[object, float] = {}
     for _, row in least.drop_duplicates("seed").iterrows():
         start = entry(row, row["log10_init_scale"], d)
-        found[row["seed"]] = end_under_adam(row["sigma"], start, row["rise"], *adam_of(row))
+        found[row["seed"]] = end_under_adam(
+            float(row["sigma"]), start, float(row["rise"]), *adam_of(row)
+        )
     return pd.Series(found, dtype=float)
 
 
 def added_to_one_number(row: pd.Series, scales: list[float], end: float, d: int) -> float:
-    """By how many steps one number under Adam is later from the smaller of two scales."""
+    """By how many steps one number under Adam is later from the smaller of two scales.
+
+    NaN where its end is not known.
+    """
+    if math.isnan(end):
+        return math.nan
     small, large = (
         steps_under_adam(row["sigma"], (entry(row, scale, d), end), *adam_of(row))
         for scale in scales
@@ -219,9 +227,6 @@ def adam_of(row: pd.Series) -> tuple[float, tuple[float, float], float]:
 
 def settings(rises: Table) -> dict[str, float | str]:
     """What statements of claims name."""
-    rates = rises.groupby(rises["rule"] == ADAM)["learning_rate"].first()
-    return {
-        "n_seeds": rises["seed"].nunique(),
-        "wait_rate": f"{rates[False]:g}",
-        "adam_rate": f"{rates[True]:g}",
-    }
+    adam = rises[rises["rule"] == ADAM]
+    rates = ", ".join(f"{rate:g}" for rate in adam["learning_rate"].unique())
+    return {"n_seeds": rises["seed"].nunique(), "adam_rate": rates}

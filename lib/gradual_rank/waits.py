@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 
-Numbers = Float[np.ndarray, "*shape"]
+Numbers = Float[np.ndarray, "*shape"] | float
 MOST_STEPS = 100_000
-FASTEST = 40.0  # no step of Adam is larger than 1 / sqrt(1 - beta_2) rates, which is 32 by default
-SLIGHTLY = 1e-9
+SLIGHTLY = 1e-9  # by which log x is above its start where an end is looked for
 
 
 def root(strength: Numbers, beta: float = 0.0, *, nesterov: bool = False) -> Numbers:
@@ -108,11 +107,16 @@ def steps_under_adam(
 def end_under_adam(
     sigma: float, start: float, steps: float, rate: float, betas: tuple[float, float], eps: float
 ) -> float:
-    """Where x is after so many of these steps: the end to which they take it."""
+    r"""Where x is after so many of these steps: the end to which they take it.
+
+    No step is larger than $1 / \sqrt{1 - \beta_2}$ rates, from which an end is bounded.
+    """
 
     def late(log_end: float) -> float:
         ends = (start, math.exp(log_end))
         return steps_under_adam(sigma, ends, rate, betas, eps) - steps
 
-    low, high = math.log(start), math.log(rate * steps * FASTEST)
-    return math.exp(brentq(late, low + SLIGHTLY, high))
+    if steps <= 0:
+        return start
+    farthest = start + 2 * rate * (steps + 1) / math.sqrt(1 - betas[1])
+    return math.exp(brentq(late, math.log(start) + SLIGHTLY, math.log(farthest)))

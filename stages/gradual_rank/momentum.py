@@ -1,16 +1,18 @@
 """Descend with momentum, Adam at several ε, and through a warm-up, until each head first rises."""
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pandas as pd
 
 from lib.files.params import Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.gradual_rank.first_rises import Momentum, Saddle, until_risen
 from lib.gradual_rank.full_heads import FullSizes, SharedTokensHead
 from lib.gradual_rank.full_trainings import Tokens
-from lib.gradual_rank.optimizers import Adam, Rule
+from lib.gradual_rank.optimizers import Adam
 from lib.gradual_rank.step_counts import evenly
 from lib.gradual_rank.tables.momentum import FOLDER
 from lib.gradual_rank.tasks import Samples
@@ -37,7 +39,11 @@ class Case:
     warmup: Annotated[int, Interval("[0, 1e6]")]
     log10_init_scales: tuple[Annotated[float, Interval("[-100, 0)")], ...]
 
-    def optimizer(self) -> Rule:
+    def __post_init__(self) -> None:
+        if self.rule == "adam" and not self.eps > 0:
+            raise ValueError(f"eps: wanted one above 0 for Adam, got {self.eps:g}")
+
+    def optimizer(self) -> Momentum | Adam:
         """The rule of one descent."""
         if self.rule == "adam":
             return Adam(self.beta, self.beta_2, self.eps)
@@ -65,8 +71,12 @@ def main(section: str, head: str, cases: Path, followed: OutFolder) -> None:
 def follow(case: Case, params: Waits, sizes: FullSizes) -> Tables:
     """The heads of all seeds under one optimiser, from each of its scales."""
     tokens = Tokens(params.seeds, sizes.seq_len, sizes.d_model)
-    head = SharedTokensHead(*tokens.taught("tokens", params.n_samples, [sizes.d_model]))
-    saddle = Saddle.of(head, params.n_seeds, sizes.d_model)
+    X, Y = tokens.taught("tokens", params.n_samples, [sizes.d_model])
+
+    def heads(places: np.ndarray) -> SharedTokensHead:
+        return SharedTokensHead(X[places], Y[places])
+
+    saddle = Saddle.of(heads(np.arange(params.n_seeds)), params.n_seeds, sizes.d_model)
     start = tokens.factors("full start")
     rates = warmed_up(case.learning_rate, case.warmup, params.n_steps)
     settings = asdict(case)
@@ -76,7 +86,7 @@ def follow(case: Case, params: Waits, sizes: FullSizes) -> Tables:
     courses: list[pd.DataFrame] = []
     for scale in sorted(scales, reverse=True):
         rule = case.optimizer()
-        descent = until_risen(head, saddle, 10.0**scale * start, rule, rates, sizes.threshold)
+        descent = until_risen(heads, saddle, 10.0**scale * start, rule, rates, sizes.threshold)
         steps = descent.rises(sizes.threshold)
         growth, growth_2 = descent.growths(steps).T
         columns = {
@@ -91,7 +101,8 @@ def follow(case: Case, params: Waits, sizes: FullSizes) -> Tables:
             "second": descent.seconds(steps),
         }
         rises.append(pd.DataFrame(columns).assign(**settings))
-        looks = evenly(N_LOOKS, len(descent.sigma) - 1)
+        last = min(steps[0], len(descent.sigma) - 1)  # behind a rise a head may have been left
+        looks = evenly(N_LOOKS, math.ceil(last))
         course = pd.DataFrame({"step": looks, "value": descent.sigma[looks, 0, 0]})
         own = {"case": case.name, "seed": params.seeds[0], "log10_init_scale": scale}
         courses.append(course.assign(**own))
