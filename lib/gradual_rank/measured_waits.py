@@ -11,7 +11,7 @@ import pandas as pd
 from lib.files.tables import pick
 from lib.gradual_rank.measures import Table, by_scale
 from lib.gradual_rank.scales import LOG10
-from lib.gradual_rank.tables.momentum import DRAWN_COURSES, WAITS
+from lib.gradual_rank.tables.momentum import DRAWN_COURSES, ROOTS, WAITS
 from lib.gradual_rank.waits import (
     adam_root,
     end_under_adam,
@@ -26,6 +26,8 @@ from lib.pages.measures import Row, Values, rows_of
 
 SAID = ("forecast", "added", "added_law", "added_memory", "efolds")  # columns of what is judged
 MORE = 1000  # steps beyond those of plain descent: a momentum builds up first
+BETAS = np.linspace(0, 0.995, 100)  # where lines of the root are drawn
+STRENGTHS = np.geomspace(1e-3, 1e5, 100)
 ADAM = "adam"
 NESTEROV = "nesterov"
 
@@ -117,6 +119,21 @@ def expected_courses(courses: Table, rises: Table) -> Table:
         first = math.log(of["joint"] / 4) + 2 * scale * LOG10  # pyright: ignore
         found.append(own.assign(expected=np.exp(first + 2 * (sums + late))))
     return DRAWN_COURSES.frame(pd.concat(found) if found else [])
+
+
+def root_lines(judged: Table) -> Table:
+    """What the root says of the wait of each head by momentum, and of Adam's by its strength."""
+    found: list[Table] = []
+    plain = judged[(judged["rule"] != ADAM) & (judged["beta"] == 0) & (judged["warmup"] == 0)]
+    for _, head in plain.drop_duplicates("seed").iterrows():
+        strength = head["learning_rate"] * head["sigma"]
+        growths = np.array([math.log(root(strength, float(beta))) for beta in BETAS])
+        columns = {"place": BETAS, "wait": math.log1p(strength) / growths}
+        found.append(pd.DataFrame(columns).assign(seed=head["seed"]))
+    for beta_1 in judged.loc[judged["rule"] == ADAM, "beta"].unique()[:1]:
+        steps = LOG10 / np.log(adam_root(STRENGTHS, float(beta_1)))
+        found.append(pd.DataFrame({"place": STRENGTHS, "wait": steps}).assign(seed=-1))
+    return ROOTS.frame(pd.concat(found) if found else [])
 
 
 def wait_measures(judged: Table, threshold: float) -> list[Row]:

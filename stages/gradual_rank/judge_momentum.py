@@ -3,7 +3,13 @@
 from pathlib import Path
 
 from lib.files.params import read_params
-from lib.gradual_rank.measured_waits import expected_courses, settings, wait_measures, waits
+from lib.gradual_rank.measured_waits import (
+    expected_courses,
+    root_lines,
+    settings,
+    wait_measures,
+    waits,
+)
 from lib.gradual_rank.tables.momentum import DRAWN, FOLDER
 from lib.pages.measures import setup_rows, write_measures
 from lib.work.command import OutFolder, run
@@ -20,7 +26,11 @@ def main(threshold: str, width: str, followed: Path, metrics: OutFolder) -> None
     rises, courses = read_tables_of(FOLDER, followed).values()
     risen = read_params(threshold, float)
     judged = waits(rises, risen, read_params(width, int))
-    tables = {"waits": judged, "courses": expected_courses(courses, rises)}
+    tables = {
+        "waits": judged,
+        "courses": expected_courses(courses, rises),
+        "roots": root_lines(judged),
+    }
     write_tables_of(DRAWN, tables, metrics / "tables", small=True)
     measured = [*setup_rows(settings(rises)), *wait_measures(judged, risen)]
     write_measures(measured, metrics, HEADLINES)

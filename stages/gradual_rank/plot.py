@@ -159,7 +159,9 @@ def drawings(
             asked["keys_do_not_wait"],
             asked["keys_turn_before_values"],
         ),
-        "momentum": partial(waits_of_optimizers, m["waits"], m["courses"], asked["momentum_wait"]),
+        "momentum": partial(
+            waits_of_optimizers, m["waits"], m["courses"], m["roots"], asked["momentum_wait"]
+        ),
     }
     if literal.any():
         examples = [case(t, name) for name in every.loc[literal, "name"]]

@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.gradual_rank.figures.staircase import power
-from lib.gradual_rank.waits import adam_root, root
 from lib.pages.bars import Bar
 from lib.pages.style import (
     BLUE,
@@ -43,34 +42,31 @@ COURSES = {  # those from the init scale that all of them have
 
 
 def waits_of_optimizers(
-    waits: pd.DataFrame, courses: pd.DataFrame, bar: Bar | None = None
+    waits: pd.DataFrame, courses: pd.DataFrame, roots: pd.DataFrame, bar: Bar | None = None
 ) -> Figure:
     """Waits by momentum and by ε, what the memory of Adam takes of them, and courses of warm-ups.
 
-    The bar is of the measured wait over what the root says.
+    Lines of the root are those of `roots`; the bar is of the measured wait over what the root says.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.7))
     added = waits[waits["added"].notna()]
-    draw_momentum(panels[0], added, bar)
+    draw_momentum(panels[0], added, roots[roots["seed"] >= 0], bar)
     number_panel(panels[0])
     adam = added[(added["rule"] == "adam") & (added["eps"] >= LEAST_EPS)]
     usual = adam[adam["beta_2"] == adam["beta_2"].max()]
-    draw_epsilon(panels[1], usual)
+    draw_epsilon(panels[1], usual, roots[roots["seed"] < 0])
     draw_memory(panels[2], adam)
     draw_courses(panels[3], courses)
     return figure
 
 
-def draw_momentum(axes: Axes, added: pd.DataFrame, bar: Bar | None) -> None:
+def draw_momentum(axes: Axes, added: pd.DataFrame, roots: pd.DataFrame, bar: Bar | None) -> None:
     """The wait over that of plain descent, by momentum, with the root's line of each head."""
     plain = added[added["case"] == PLAIN].set_index("seed")
-    betas = np.linspace(0, 0.995, 120)
-    for number, (_, head) in enumerate(plain.iterrows()):
-        strength = head["learning_rate"] * head["sigma"]
-        grown = np.array([math.log(root(strength, float(beta))) for beta in betas])
+    for number, (_, own) in enumerate(roots.groupby("seed")):
         label = "the root μ" if number == 0 else None
-        line = math.log1p(strength) / grown
-        axes.plot(betas, line, "--", color="black", lw=0.7, label=label, zorder=1)
+        axes.plot(own["place"], own["wait"], "--", color="black", lw=0.7, label=label, zorder=1)
+    betas = np.linspace(0, 0.995, 120)
     axes.plot(betas, 1 - betas, ":", color=NULL_COLOR, lw=1.6, label="1 − β, the folklore")
     for rule, said, color, marker in (
         ("sgd", "momentum", BLUE, "o"),
@@ -90,17 +86,14 @@ def draw_momentum(axes: Axes, added: pd.DataFrame, bar: Bar | None) -> None:
     axes.legend(loc="lower left", fontsize=7.5)
 
 
-def draw_epsilon(axes: Axes, adam: pd.DataFrame) -> None:
+def draw_epsilon(axes: Axes, adam: pd.DataFrame, roots: pd.DataFrame) -> None:
     """Adam's wait for a factor of ten in the init scale, by the strength of its step at ε."""
     strengths = strength_of(adam)
     if not len(strengths):  # where nothing rose in the steps there are
         return
     steps = (adam["added"] * math.log(10) / adam["efolds"]).clip(lower=NO_WAIT)
     axes.plot(strengths, steps, "o", color=BLUE, ms=4, label="Adam", zorder=3)
-    line = np.geomspace(strengths.min() / 2, strengths.max() * 2, 200)
-    beta_1 = float(adam["beta"].iloc[0])
-    law = math.log(10) / np.log(adam_root(line, beta_1))
-    axes.plot(line, law, "--", color="black", lw=1.1, label="the root μ")
+    axes.plot(roots["place"], roots["wait"], "--", color="black", lw=1.1, label="the root μ")
     axes.axvline(1, color=NULL_COLOR, lw=0.8)
     axes.text(1.3, 1200, "ε = η σ₁", fontsize=7.5, color=NULL_COLOR, va="top")
     default = strength_of(adam[adam["eps"] == DEFAULT])
@@ -113,6 +106,7 @@ def draw_epsilon(axes: Axes, adam: pd.DataFrame) -> None:
             ha="center",
         )
     axes.set(xscale="log", yscale="log", ylim=(NO_WAIT * 0.8, 1500))
+    axes.set_xlim(strengths.min() / 3, strengths.max() * 3)
     axes.set(xlabel="η σ₁ / ε", ylabel="steps of wait for a 10 times smaller start")
     axes.set_title("Adam waits where ε is large", fontsize=9)
     axes.legend(loc="lower left", fontsize=7.5)

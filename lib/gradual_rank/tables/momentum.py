@@ -44,4 +44,10 @@ efolds        number  by how much log(1 / scale) is larger than at the second sm
 DRAWN_COURSES = COURSES.also("""
 expected  number  the value that the start alone says
 """)
-DRAWN = {"waits": WAITS, "courses": DRAWN_COURSES}
+ROOTS = schema("""
+A point of a line that the root gives, to be drawn.
+seed   integer  the seed of the head by momentum; -1 for Adam, whose line is that of every head
+place  number   the momentum beta, or the strength of Adam's step, learning rate * sigma / epsilon
+wait   number   the wait over that of plain descent, or Adam's steps for a factor of ten
+""")
+DRAWN = {"waits": WAITS, "courses": DRAWN_COURSES, "roots": ROOTS}

@@ -152,3 +152,17 @@ def test_courses_have_what_the_start_says_of_them(judged):
     first = 1e-4 * 0.16 / 4
     wanted = [first, first * 2**6, 1e-2 * 0.04 * (4 / 3 * 5 / 3) ** 2]
     assert courses["expected"].tolist() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_lines_of_the_root_are_those_of_each_head_and_of_adam(judged):
+    roots = pd.read_parquet(judged / "tables/roots.parquet")
+    heads = roots[roots["seed"] == 4]
+    for place, wait in zip(heads["place"], heads["wait"], strict=True):
+        half = (2 + place) / 2
+        mu = half + math.sqrt(half**2 - place)
+        assert wait == pytest.approx(math.log(2) / math.log(mu), rel=1e-5)
+    adam = roots[roots["seed"] == -1]
+    for place, wait in zip(adam["place"], adam["wait"], strict=True):
+        half = (1.5 + place / 2) / 2
+        mu = half + math.sqrt(half**2 - 0.5)
+        assert wait == pytest.approx(LOG10 / math.log(mu), rel=1e-4)
