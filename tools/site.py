@@ -24,6 +24,7 @@ FAMILIES = (
     "optimisers",
     "adapter_start",
     "qk_norm",
+    "momentum",
     "low_rank_sparse",
     "decision_lists",
     "vision",

@@ -25,6 +25,7 @@ from lib.gradual_rank.figures.greedy_limit import (
     supports_by_scale,
 )
 from lib.gradual_rank.figures.heads import one_head, several_heads
+from lib.gradual_rank.figures.momentum import waits_of_optimizers
 from lib.gradual_rank.figures.normalized import normalized_heads
 from lib.gradual_rank.figures.optimizers import courses, properties, signs, what_the_path_decides
 from lib.gradual_rank.figures.paper_size import descents_on_batches
@@ -38,6 +39,7 @@ from lib.gradual_rank.figures.staircase import (
 )
 from lib.gradual_rank.tables.adapter_start import DRAWN as ADAPTER_START
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
+from lib.gradual_rank.tables.momentum import DRAWN as MOMENTUM
 from lib.gradual_rank.tables.normalized import FOLDER as NORMALIZED
 from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
 from lib.pages.bars import Bar, read_bars
@@ -71,9 +73,10 @@ def main(
     paper_size: Path,
     adapters: Path,
     normalized: Path,
+    momentum: Path,
     figures: OutFolder,
 ) -> None:
-    tables = (metrics, optimizers, decayed, paper_size, adapters, normalized)
+    tables = (metrics, optimizers, decayed, paper_size, adapters, normalized, momentum)
     drawn = drawings(bars, full_d_model, *tables)
     write_figures(figures, drawn, as_svg)
 
@@ -87,6 +90,7 @@ def drawings(
     paper_size: Path,
     adapters: Path,
     normalized: Path,
+    momentum: Path,
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
@@ -98,6 +102,7 @@ def drawings(
     s = read_tables_of(AT_PAPER_SIZE, paper_size)
     a = read_tables_of(ADAPTER_START, adapters)
     n = read_tables_of(NORMALIZED, normalized)
+    m = read_tables_of(MOMENTUM, momentum)
     diagonal = (w["course"], w["plateaus"], w["heads"])
     every = t["problems"]
     literal = every["frames"] == "standard"
@@ -153,6 +158,9 @@ def drawings(
             n["courses"],
             asked["keys_do_not_wait"],
             asked["keys_turn_before_values"],
+        ),
+        "momentum": partial(
+            waits_of_optimizers, m["waits"], m["courses"], m["roots"], asked["momentum_wait"]
         ),
     }
     if literal.any():
