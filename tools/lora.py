@@ -79,6 +79,7 @@ from lib.work.command import run
 from lib.work.scratch import scratch_root
 from stages.checkpoints.plan import TABLES, Measure, Plan, measured_ends
 from stages.checkpoints.spectra import Spectra
+from tools import done
 
 ROOT = Path(__file__).parents[1]
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
@@ -603,3 +604,4 @@ def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     run(main, environment=True)
+    done()
