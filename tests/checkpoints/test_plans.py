@@ -52,7 +52,7 @@ def test_ranks_at_every_budget_by_hand(rule, order):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_plan_buys_until_no_other_direction_fits(rule, seed):
     random = np.random.default_rng(seed)
-    shapes = random.integers(1, 40, (5, 2)).tolist()
+    shapes = [tuple(shape) for shape in random.integers(1, 40, (5, 2)).tolist()]
     sigmas = [np.sort(random.integers(0, 9, min(shape)) / 2)[::-1] for shape in shapes]
     modules = {name: module(*of) for name, *of in zip("abcde", sigmas, shapes, strict=True)}
     earned = dict(zip("abcde", random.normal(size=5), strict=True))
