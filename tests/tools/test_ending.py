@@ -1,4 +1,4 @@
-"""How a program for people ends, and what it never loads."""
+"""How a program for people ends."""
 
 import os
 import subprocess
@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.tools.lora_made import working_in
 
 ROOT = Path(__file__).parents[2]
 BEGUN = """
@@ -57,18 +55,3 @@ def test_what_nobody_reads_fails_as_ever(code):
         os.close(written)
     assert found.returncode == 120
     assert "BrokenPipeError" in found.stderr
-
-
-@pytest.mark.slow
-def test_without_a_text_no_library_of_others_is_loaded(kept, tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from tools import lora; "
-        "lora.main(*map(Path, ('base', 'tuned', 'out'))); print(*sys.modules)"
-    )
-    with working_in(kept, tmp_path / "made") as at:
-        env = os.environ | {"PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=at, env=env, capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert {"torch", "transformers", "peft"} <= loaded
-    assert not {"dvc", "sklearn", "ray", "torchvision", "IPython"} & loaded
