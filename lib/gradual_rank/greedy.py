@@ -243,9 +243,8 @@ def _settle(
             found = rest_nearby(loss, place(x), tolerance, 0.0, NEARBY, finest)
             if found is not None:
                 return found
-        if fastest < NEAR * rest:
-            if np.abs(velocity(x)).max() < rest:
-                return place(x)
+        if fastest < NEAR * rest and np.abs(velocity(x)).max() < rest:
+            return place(x)
     raise StalledError(
         f"a stage with {len(support)} coordinates did not come to rest in {MAX_STEPS} steps"
     )

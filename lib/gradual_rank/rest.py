@@ -1,8 +1,8 @@
 r"""Where a flow comes to rest: Newton's method for g = 0 on the support.
 
-A solver knows its state to $\mathrm{rtol} |x| + \mathrm{atol}$ and no better. Where less is asked of g
-than that error leaves, it never comes to rest; Newton's method then goes the last part of the way,
-and on any way that is short it takes fewer steps.
+A solver knows its state to $\mathrm{rtol} |x| + \mathrm{atol}$ and no better. Where less is asked
+of g than that error leaves, it never comes to rest; Newton's method then goes the last part of the
+way. Wherever that part is short, it takes fewer steps, too.
 """
 
 import numpy as np
