@@ -120,9 +120,10 @@ class LogCoordinates:
         It is zero below `LEAST`.
         """
         y = self.y if y is None else y
-        exponent = np.minimum(self.log_c + 2 * np.abs(y), np.log(4 * CAP))
-        p = np.sign(y) * np.exp(exponent) * -np.expm1(-4 * np.abs(y)) / 4
-        return np.where(np.abs(p) < LEAST, 0.0, p)
+        away = np.abs(y)
+        exponent = np.minimum(self.log_c + 2 * away, np.log(4 * CAP))
+        size = np.exp(exponent) * -np.expm1(-4 * away) / 4
+        return np.where(size < LEAST, 0.0, np.copysign(size, y))
 
     def speed(self, p: Vector) -> Vector:
         r"""$dp/dy = \sqrt{c^2 + 4 p^2}$."""
