@@ -26,7 +26,6 @@ OVERFLOW = math.log(1e6)  # the largest log|p| in trial steps of the implicit so
 ROUNDING = 1e-11
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
 MAX_STEPS = 100_000  # a stage takes no more on its way to rest
-LONGEST = 1e300  # no stage takes so much time; LSODA wants a finite end
 # Where a stage is slower than so many times the velocity of rest, Newton's method looks for rest,
 # once in so many steps; every log|p| may be so far from there.
 SLOW = 100
@@ -224,7 +223,7 @@ def _settle(
         q = products(reached[0])
         return -2 * sign[:, None] * bent.hessian(torch.from_numpy(q), every).numpy() * q
 
-    flow = stiff_flow(velocity, jacobian, reached[0], LONGEST, rtol=rtol, atol=atol)
+    flow = stiff_flow(velocity, jacobian, reached[0], math.inf, rtol=rtol, atol=atol, method="BDF")
     next_look = 0
     for number, step in enumerate(itertools.islice(flow, MAX_STEPS)):
         x = reached[0] = step.state
