@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from lib.files.params import read_params
 from lib.gradual_rank.figures.adapter_start import adapter_start
+from lib.gradual_rank.figures.cross_entropy import cross_entropy_plateaus
 from lib.gradual_rank.figures.decay import weight_decay
 from lib.gradual_rank.figures.diagram import attention_head
 from lib.gradual_rank.figures.disturbances import (
@@ -37,6 +38,7 @@ from lib.gradual_rank.figures.staircase import (
     losses_by_scale,
 )
 from lib.gradual_rank.tables.adapter_start import DRAWN as ADAPTER_START
+from lib.gradual_rank.tables.cross_entropy import DRAWN as CROSS_ENTROPY
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
 from lib.gradual_rank.tables.normalized import FOLDER as NORMALIZED
 from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
@@ -71,9 +73,10 @@ def main(
     paper_size: Path,
     adapters: Path,
     normalized: Path,
+    cross_entropy: Path,
     figures: OutFolder,
 ) -> None:
-    tables = (metrics, optimizers, decayed, paper_size, adapters, normalized)
+    tables = (metrics, optimizers, decayed, paper_size, adapters, normalized, cross_entropy)
     drawn = drawings(bars, full_d_model, *tables)
     write_figures(figures, drawn, as_svg)
 
@@ -87,6 +90,7 @@ def drawings(
     paper_size: Path,
     adapters: Path,
     normalized: Path,
+    cross_entropy: Path,
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
@@ -98,6 +102,7 @@ def drawings(
     s = read_tables_of(AT_PAPER_SIZE, paper_size)
     a = read_tables_of(ADAPTER_START, adapters)
     n = read_tables_of(NORMALIZED, normalized)
+    x = read_tables_of(CROSS_ENTROPY, cross_entropy)
     diagonal = (w["course"], w["plateaus"], w["heads"])
     every = t["problems"]
     literal = every["frames"] == "standard"
@@ -153,6 +158,13 @@ def drawings(
             n["courses"],
             asked["keys_do_not_wait"],
             asked["keys_turn_before_values"],
+        ),
+        "cross-entropy": partial(
+            cross_entropy_plateaus,
+            x["supports"],
+            x["courses"],
+            x["stages"],
+            asked["cross_entropy_supports"],
         ),
     }
     if literal.any():
