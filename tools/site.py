@@ -24,6 +24,7 @@ FAMILIES = (
     "optimisers",
     "adapter_start",
     "qk_norm",
+    "cross_entropy",
     "low_rank_sparse",
     "decision_lists",
     "vision",

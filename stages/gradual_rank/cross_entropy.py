@@ -32,7 +32,7 @@ from lib.work.schemas import write_joined
 
 LATER = (1, 10, 100)  # times the end, at which the size of the products is seen
 N_LOOKS = 240  # points of a flow's curves
-FITTED = 1e-6  # of the loss at zero: without decay Algorithm 1 is followed no further
+FITTED = 1e-3  # of the loss at zero: without decay Algorithm 1 is followed no further
 
 
 @dataclass(frozen=True)
