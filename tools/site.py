@@ -25,6 +25,7 @@ FAMILIES = (
     "adapter_start",
     "qk_norm",
     "cross_entropy",
+    "own_loss",
     "low_rank_sparse",
     "decision_lists",
     "vision",
