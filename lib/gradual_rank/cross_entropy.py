@@ -9,7 +9,7 @@ that the loss comes as near to 0 as one likes, and is 0 nowhere (docs/cross_entr
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import cross_entropy, softplus
+from torch.nn.functional import cross_entropy, one_hot, softplus
 
 from lib.gradual_rank.diagonal_heads import diagonal_head
 from lib.gradual_rank.own_losses import OwnLoss
@@ -45,15 +45,28 @@ def linear_classifier(seed: int, n_samples: int, d_model: int) -> OwnLoss:
 
 
 def head_classifier(seed: int, n_samples: int, seq_len: int, d_model: int) -> OwnLoss:
-    """The mean cross-entropy over tokens of a diagonal head, of which a class is a column.
+    r"""The mean cross-entropy over tokens of a diagonal head, of which a class is a column.
 
-    The label of a token is the column in which the teacher's output is largest.
+    The label of a token is the column in which the teacher's output is largest. With the attention
+    A, $Z = A X$ and G the gradient in the output, $\partial L / \partial b = \sum G \odot Z$ over
+    tokens; with $B = (G b) X^\top$ and $D = A \odot (B - (A \odot B) 1 1^\top)$, the gradient
+    in the logits of attention, $\partial L / \partial a = \sum (D X) \odot X$.
     """
     [X] = tokens_of([seed], n_samples, seq_len, d_model)
     w_u, w_v = gaussian_pair(2 * d_model, generator(seed, "teacher"))
-    labels = diagonal_head(X, w_u * w_v).argmax(-1).flatten()
+    labels = diagonal_head(X, w_u * w_v).argmax(-1)
+    wanted = one_hot(labels, d_model).double()
 
     def value(p: Float[Tensor, " p"]) -> Float[Tensor, ""]:
-        return cross_entropy(diagonal_head(X, p).flatten(0, -2), labels)
+        return cross_entropy(diagonal_head(X, p).flatten(0, -2), labels.flatten())
 
-    return OwnLoss(value, 2 * d_model, f"seed {seed}")
+    def slope(p: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+        a, b = p.chunk(2)
+        A = torch.softmax((X * a) @ X.mT, -1)
+        Z = A @ X
+        G = (torch.softmax(Z * b, -1) - wanted) / labels.numel()
+        B = (G * b) @ X.mT
+        D = A * (B - (A * B).sum(-1, keepdim=True))
+        return torch.cat([((D @ X) * X).sum((0, 1)), (G * Z).sum((0, 1))])
+
+    return OwnLoss(value, 2 * d_model, f"seed {seed}", slope)
