@@ -41,7 +41,7 @@ def measures_of(tables: dict[str, Table], supports: Table, significant: float) -
         by |= {"supports_undecayed": by_scale(own, "supports")}
         by |= {"final_error": by_scale(decayed["ends"], "error")}
         found += rows_of(by, name)
-        found += rows_of({f"{one}_gain": gains(agreed, one) for one in AGREEMENTS}, name)
+        found += rows_of({f"{one}_gain": gains(agreed, one) for one in AGREEMENTS[:2]}, name)
         found += rows_of(end_measures(decayed["ends"], control["ends"]), name)
         found += rows_of(
             {

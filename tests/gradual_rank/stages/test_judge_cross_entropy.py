@@ -84,7 +84,6 @@ final_error.head @ 1e-2 | 4: .2
 final_error.head @ 1e-8 | 4: .05
 supports_gain.head | 4: 1
 supports_by_gradient_gain.head | 4: 1
-supports_at_random_gain.head | 4: 1
 final_error_undecayed.head | 4: 9
 growth.head | 4: .25
 growth_decayed.head | 4: 0
@@ -93,7 +92,7 @@ size_over_decayed.head | 4: 12
 strictness.head | 4: .25
 strictness_undecayed.head | 4: 1e-9
 """
-DRAWN = {"supports_at_random.linear", "supports_at_random_gain.linear"}  # by a seed's order
+DRAWN = {"supports_at_random.linear"}  # by a seed's order
 
 
 @pytest.fixture
