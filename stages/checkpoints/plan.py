@@ -105,7 +105,8 @@ from lib.work.progress import advance
 
 SEED = 0  # of shuffles, and of what is pruned at random
 SEARCHED = 4  # losses that the search for a least budget takes, about, for each rule
-HEAT = 8  # parts of the samples that choose, after which a rule may be out
+HEAT = 8  # parts of the samples that choose, at least, after which a rule may be out
+QUARTER = 4  # and a quarter of them
 BEHIND = 1.5  # times the noise: so far above the best one it is
 CERTAIN = 1.0  # times the noise: so far from the share that is looked for half of the batches do
 QUOTED = 2  # rules of a budget that are measured then: uniform, and the chosen one
@@ -690,11 +691,11 @@ def raced(
     of_rule: Mapping[str, Ranks],
     keep: Keep,
 ) -> dict[str, list[float]]:
-    """The losses of the parts that choose, of the rules that are still in after the first `HEAT`
-    of them: uniform, and those that are not `far_above` the best.
+    """The losses of the parts that choose, of the rules that are still in after the first quarter
+    of them (or `HEAT`): uniform, and those that are not `far_above` the best.
     """
     n_parts = len(parts.batches)
-    ends = sorted({min(HEAT, n_parts), n_parts})
+    ends = sorted({min(max(HEAT, n_parts // QUARTER), n_parts), n_parts})
     found: dict[str, list[float]] = {rule: [] for rule in of_rule}
     for begin, end in pairwise([0, *ends]):
         lost = measure.on(model, parts.batches[begin:end])
