@@ -5,15 +5,14 @@ TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT 
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
 Products of heads are measured where there is a TEXT, or with HEADS=yes. With LEADING=yes spectra
-are the leading singular values alone that adapters need, which is quicker by far. With THOROUGH=no
-and a TEXT only what decides or is quoted is measured: no shuffled ranks, no pruning, and on the
-base the losses of the chosen rule and of uniform alone. NAME is the base's name on the hub, where
-its config does not say it. EVAL is a command of yours: it gets the folder of an adapter as its last
-argument and prints one number. The params are those of `checkpoints.own`. What peft does not adapt
-as it is, and what is never called, is in no plan; the loss of an adapter is that with which peft
-loads it. In OUT stand `spectra.parquet`, `snapshots.parquet`, `factors/`, `plans/`,
-`left_out.json`, `adapters/`, `page.html`, and `pair.json`, by which an OUT of another pair is
-refused.
+are the leading singular values alone that adapters need, which is quicker by far. With a TEXT only
+what decides or is quoted is measured; with THOROUGH=yes also the losses of shuffled ranks, those of
+pruning and, on the base, those of every rule. NAME is the base's name on the hub, where its config
+does not say it. EVAL is a command of yours: it gets the folder of an adapter as its last argument
+and prints one number. The params are those of `checkpoints.own`. What peft does not adapt as it is,
+and what is never called, is in no plan; the loss of an adapter is that with which peft loads it. In
+OUT stand `spectra.parquet`, `snapshots.parquet`, `factors/`, `plans/`, `left_out.json`,
+`adapters/`, `page.html`, and `pair.json`, by which an OUT of another pair is refused.
 """
 
 import inspect
@@ -24,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from sys import maxsize
@@ -52,7 +52,7 @@ from lib.checkpoints.folders import (
     n_matrices,
     open_checkpoint,
 )
-from lib.checkpoints.gains import check_text
+from lib.checkpoints.gains import Ends, LinearUpdates, Parts, check_text
 from lib.checkpoints.library import unloaded
 from lib.checkpoints.linear_modules import (
     by_layers,
@@ -77,8 +77,9 @@ from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
 from lib.work.scratch import scratch_root
-from stages.checkpoints.plan import TABLES, Measure, Plan
+from stages.checkpoints.plan import TABLES, Measure, Plan, measured_ends
 from stages.checkpoints.spectra import Spectra
+from tools import done
 
 ROOT = Path(__file__).parents[1]
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
@@ -86,9 +87,10 @@ PAIR = "pair.json"  # in OUT: the pair that it is of
 REFUSED = "left_out.json"  # in OUT: the modules that no plan has, and why
 MADE = ("page.html", "spectra.parquet", "factors", "plans", "adapters")  # in OUT
 MEASURED = ("loss_on_base", "above_uniform", "noise", "share_noise", "accuracy", "accuracy_noise")
-LOST = (
-    "The share of the gain that a plan loses, with all else as tuned: less is better. Where "
-    "shuffles of the attributed ranks lose as much (the band), it is not their place that helps."
+LOST = "The share of the gain that a plan loses, with all else as tuned: less is better."
+NULL = (
+    " Where shuffles of the attributed ranks lose as much (the band), it is not their place that "
+    "helps."
 )
 RANKS = "Which modules get a large rank, and which a small one: dark is large."
 REMOVED = (
@@ -118,7 +120,7 @@ def main(
     eval: str = "",  # noqa: A002 (the variable that a user gives)
     heads: str = "",
     leading: str = "no",
-    thorough: str = "yes",
+    thorough: str = "no",
 ) -> None:
     program = eval_program(eval)
     named = check_name(name)
@@ -209,11 +211,19 @@ def checked(
         last = {one.run: one.checkpoint for one in snapshots}
         n_left = []
         for checkpoint in last.values():
-            dead, n = check_text(begun, checkpoint, batches, measured, refused)
+            ends = partial(ends_of_both, begun, checkpoint)
+            dead, n = check_text(begun, checkpoint, batches, measured, refused, ends)
             refused |= dict.fromkeys(dead, UNCALLED)
             n_left.append(n)
         plannable = said_whether_any(tuned, refused, min(n_left))
     return begun, snapshots[-1].checkpoint.kind, refused, plannable
+
+
+def ends_of_both(
+    base: Checkpoint, tuned: Checkpoint, linear: LinearUpdates, batches: Sequence[Batch]
+) -> Ends:
+    """The losses of batches that a plan will find, as it measures them, on the processor."""
+    return measured_ends(base, tuned, linear, Parts(batches), "cpu")[1]
 
 
 def adaptable(tuned: Checkpoint) -> tuple[dict[str, str], int]:
@@ -457,6 +467,10 @@ def page(
             "few",
             "charts",
             "served_rank",
+            "n_measured",
+            "thorough",
+            "shuffled",
+            "pruning",
         )
         values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
@@ -494,8 +508,9 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
     title = f"Ranks at the budget of a uniform rank {budgets[len(budgets) // 2]}"
     figures = [drawn(title, ranks_of_modules(plans, modules), RANKS)]
     if measured:
+        lost = LOST + NULL if (tables["plans"]["shuffle"] > 0).any() else LOST
         figures.insert(
-            0, drawn("Share of the gain that is lost", share_lost(tables["plans"]), LOST)
+            0, drawn("Share of the gain that is lost", share_lost(tables["plans"]), lost)
         )
         if len(tables["pruning"]):
             removed = pruned(tables["pruning"], tables["losses"])
@@ -533,6 +548,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         size_chart([row for row in rows if row["run"] == loss["run"]], loss, colors)
         for loss in losses
     ]
+    known = plain.get("loss_on_base", pd.Series(np.nan, plain.index)).notna()
     few = {}
     best = {}
     worse = {}
@@ -555,6 +571,10 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         "few": few,
         "charts": [chart for chart in charts if chart is not None],
         "served_rank": served_rank(plain, [*best.values(), *adapters]),
+        "n_measured": known.groupby(plain["run"]).sum().to_dict(),
+        "thorough": bool(known.all()),
+        "shuffled": len(null) > 0,
+        "pruning": len(tables["pruning"]) > 0,
     }
 
 
@@ -584,3 +604,4 @@ def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     run(main, environment=True)
+    done()

@@ -25,6 +25,8 @@ FAMILIES = (
     "adapter_start",
     "qk_norm",
     "momentum",
+    "cross_entropy",
+    "own_loss",
     "low_rank_sparse",
     "decision_lists",
     "vision",

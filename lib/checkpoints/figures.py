@@ -312,12 +312,14 @@ def rules_by_architecture(rules: pd.DataFrame, bar: Bar | None = None) -> Figure
     return figure
 
 
-def cut_or_trained(fitted: pd.DataFrame) -> Figure:
+def cut_or_trained(fitted: pd.DataFrame, bar: Bar | None = None) -> Figure:
     """The loss above that of the full fine-tune: of the base, of the base with an adapter that is
     cut from the fine-tune, and with one of the same ranks that is trained; a point for each base.
+    Beside it is how far the trained one is above the one that is cut, of which the bar is asked.
     """
     names = sorted(fitted["architecture"].unique())
-    figure, axes = plt.subplots(figsize=sized(5.6, 0.6 * len(names) + 1.2))
+    size = sized(9.6, 0.5 * len(names) + 1.0)
+    figure, (axes, apart) = plt.subplots(1, 2, figsize=size, sharey=True)
     looks = {
         "loss_base": ("the base", NULL_COLOR),
         "cut": ("adapter, cut", GREEN),
@@ -329,7 +331,16 @@ def cut_or_trained(fitted: pd.DataFrame) -> Figure:
     axes.axvline(0, color="black", lw=1)
     axes.set_yticks(range(len(names)), labels=names, parse_math=False)
     axes.set(xlabel="loss above that of the full fine-tune, nats")
-    figure.legend(fontsize=8, ncols=3, loc="outside lower center")
+    axes.legend(fontsize=8, loc="best")
+    trained = {"difference": ("adapter, trained", BLUE)}
+    difference = (losses["trained"] - losses["cut"]).to_frame("difference")
+    _points(apart, difference, names, trained)
+    apart.tick_params(labelleft=True)
+    apart.set(xlabel="loss of the trained adapter minus the cut one's, nats")
+    draw_bar(apart, bar, vertical=True)
+    if bar:
+        apart.legend(fontsize=8, loc="best")
+    number_panel(apart)
     return figure
 
 
@@ -404,7 +415,7 @@ def _points(
     for i, (column, (label, color)) in enumerate(looks.items()):
         for place, name in enumerate(names):
             values = table.xs(name, level="architecture")[column].to_numpy()
-            height = place + (i - 1) * 0.25
+            height = place + (i - (len(looks) - 1) / 2) * 0.25
             said = label if place == 0 else None
             heights = np.full(len(values), height)
             axes.plot(values, heights, "o", ms=3.5, mfc="none", color=color, label=said)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -117,23 +117,32 @@ class _Updates(Mapping[str, Weight]):
         return len(self._linear.parameters)
 
 
+class Ends(NamedTuple):
+    """The losses of some batches with the whole update of the linear modules, and with none."""
+
+    tuned: list[float]
+    none: list[float]
+
+
 class GainMeasure:
     """What the linear updates of a model gain on a text, and what of it a cut of them loses.
 
-    All else of the model is tuned. Raises `InputError` where the updates gain nothing.
+    All else of the model is tuned. `known` are the losses of both ends, where they were measured.
+    Raises `InputError` where the updates gain nothing.
     """
 
     def __init__(
-        self, linear: LinearUpdates, factors: Mapping[str, Triplets], batches: Sequence[Batch]
+        self,
+        linear: LinearUpdates,
+        factors: Mapping[str, Triplets],
+        batches: Sequence[Batch],
+        known: Ends | None = None,
     ):
         self.linear = linear
         self.factors = factors
         self.batches = batches
-        linear.set(linear.tuned.items())
-        self.each_tuned = batch_losses(linear.model, batches)
+        self.each_tuned, self.each_none = known or ends(linear, batches)
         self.tuned = mean_of(self.each_tuned, batches)
-        linear.set(linear.base.items())
-        self.each_none = batch_losses(linear.model, batches)
         self.none = mean_of(self.each_none, batches)
         if not self.gain > 0:
             got = f"got {self.none:.4g} without their updates and {self.tuned:.4g} with them"
@@ -201,6 +210,14 @@ class GainMeasure:
         return share_and_noise(weights, lost, gain)[1]
 
 
+def ends(linear: LinearUpdates, batches: Sequence[Batch]) -> Ends:
+    """The losses of both ends; the model is left with none of the updates."""
+    linear.set(linear.tuned.items())
+    tuned = batch_losses(linear.model, batches)
+    linear.set(linear.base.items())
+    return Ends(tuned, batch_losses(linear.model, batches))
+
+
 def share_and_noise(
     weights: Float[np.ndarray, " part"],
     some: Float[np.ndarray, " part"],
@@ -221,6 +238,18 @@ def share_and_noise(
     return share, 2 * spread * (n / (n - 1)) ** 0.5 if n > 1 else np.inf
 
 
+def mean_and_noise(
+    weights: Float[np.ndarray, " part"], values: Float[np.ndarray, " part"]
+) -> tuple[float, float]:
+    r"""The weighted mean over parts, and its noise: $2 \sqrt{\frac{n}{n-1} \sum w_i^2
+    (x_i - \bar x)^2}$, two standard errors; infinity where there is one part.
+    """
+    mean = float(weights @ values)
+    n = len(values)
+    spread = float(np.sqrt((weights**2) @ (values - mean) ** 2))
+    return mean, 2 * spread * (n / (n - 1)) ** 0.5 if n > 1 else np.inf
+
+
 class Parts:
     """A text in parts of some samples: what its loss is, and how certainly it is less than another.
 
@@ -229,28 +258,34 @@ class Parts:
     """
 
     def __init__(self, batches: Sequence[Batch]):
+        self.whole = batches
         self.batches: list[Batch] = []
-        for batch in batches:
+        of_batch = []
+        for i, batch in enumerate(batches):
             pieces = {name: values.chunk(PARTS) for name, values in batch.items()}
             parts = [
                 dict(zip(pieces, one, strict=True)) for one in zip(*pieces.values(), strict=True)
             ]
-            self.batches += [part for part in parts if counted(part)]
+            counting = [part for part in parts if counted(part)]
+            self.batches += counting
+            of_batch += [i] * len(counting)
         self.weights = np.array(shares(self.batches)) / len(self.batches)
+        self.of_batch = np.array(of_batch)
 
     def mean(self, losses: Sequence[float]) -> float:
         """The loss over all parts."""
         return float(self.weights @ np.array(losses))
 
+    def by_batch(self, losses: Sequence[float]) -> list[float]:
+        """The loss of each batch, which is the mean over its parts."""
+        weighted = np.bincount(self.of_batch, self.weights * np.array(losses))
+        return (weighted / np.bincount(self.of_batch, self.weights)).tolist()
+
     def difference(self, one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
         """By how much the mean of some losses is above that of others, and its noise: two standard
         errors of the paired differences over parts; infinity where there is one part.
         """
-        pairs = np.subtract(one, other)
-        mean = float(self.weights @ pairs)
-        n = len(pairs)
-        spread = float(np.sqrt((self.weights**2) @ (pairs - mean) ** 2))
-        return mean, 2 * spread * (n / (n - 1)) ** 0.5 if n > 1 else np.inf
+        return mean_and_noise(self.weights, np.subtract(one, other))
 
     def kept(
         self, losses: Sequence[float], alone: Sequence[float], whole: Sequence[float]
@@ -304,14 +339,15 @@ def check_text(
     batches: Sequence[Batch],
     measured: Sequence[Batch],
     without: Collection[str] = (),
+    ends_of: Callable[[LinearUpdates, Sequence[Batch]], Ends] = ends,
 ) -> tuple[list[str], int]:
     """Raise `InputError` where a plan of this pair and text would, `without` some modules: before
     any work.
 
     One batch goes through both models, in the types in which they run; the batches that are
-    measured tell whether there is a gain. Gives the modules that are never called (`uncalled`),
-    which a plan has to do without too, and how many it then has. Without batches only the names of
-    modules are matched.
+    measured tell whether there is a gain, by `ends_of` them. Gives the modules that are never
+    called (`uncalled`), which a plan has to do without too, and how many it then has. Without
+    batches only the names of modules are matched.
     """
     base = aligned(base, tuned)
     if not batches:
@@ -326,7 +362,7 @@ def check_text(
     dead = uncalled(linear, batches[0])
     linear.leave(dead)
     if linear.base:
-        GainMeasure(linear, {}, measured)
+        GainMeasure(linear, {}, measured, ends_of(linear, measured))
     return dead, len(linear.base)
 
 

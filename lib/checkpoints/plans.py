@@ -99,10 +99,11 @@ def fill(
     """
     names = list(modules)
     edges = [one.limit if one.above_edge is None else one.above_edge for one in modules.values()]
+    most = [min(one.limit, budget // max(one.cost, 1)) for one in modules.values()]
     offered = [
-        (j >= edges[i], -values[name][j], j, i)
+        (j >= edges[i], -value, j, i)
         for i, name in enumerate(names)
-        for j in range(min(len(values[name]), modules[name].limit))
+        for j, value in enumerate(values[name][: most[i]].tolist())
     ]
     ranks, left = dict.fromkeys(names, 0), budget
     for *_, j, i in sorted(offered):

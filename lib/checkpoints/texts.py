@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -22,7 +22,7 @@ from lib.checkpoints.samples import (
     masked,
     of_json_lines,
 )
-from lib.files.files import InputError
+from lib.files.files import InputError, sha256
 
 Batch = dict[str, Tensor]
 TOKENIZERS = (
@@ -137,6 +137,11 @@ def shares(batches: Sequence[Batch]) -> list[float]:
     if not all(counts):
         raise InputError(f"TEXT: wanted a label that counts in every batch, got {IGNORED} alone")
     return [count * len(counts) / sum(counts) for count in counts]
+
+
+def digest(batch: Batch) -> str:
+    """The digest of a batch: of its names, types, shapes and values."""
+    return sha256(save({name: of.cpu().contiguous() for name, of in batch.items()}))
 
 
 def counted(batch: Batch) -> int:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from lib.files.files import InputError
-from lib.gradual_rank.diagonal_heads import DiagonalHead, DiagonalTransformer, same_entry
+from lib.gradual_rank.diagonal_heads import same_entry
 from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, with_events, with_samples
+from lib.gradual_rank.problems import Problem
 from lib.training.stiff_flow import Step, Vector
 
 Rows = list[dict[str, Any]]
@@ -29,7 +30,7 @@ def plateau_middles(predicted: pd.DataFrame, rest: float, log_scale: float) -> V
 
 
 def course(
-    loss: DiagonalHead | DiagonalTransformer,
+    loss: Problem,
     start: LogCoordinates,
     log_scale: float,
     end: float,

@@ -208,7 +208,7 @@ class _HeadPart(DiagonalLoss):
         s R is the gradient of L in the output f, and s D that in the logits.
         """
         a, b = self._halves(p)
-        bound = float((a.abs()[..., 0, 0, :] * block.largest).sum(-1).max())
+        bound = float((np.abs(a.numpy()[..., 0, 0, :]) * block.largest).sum(-1).max())
         A = _softmax(_product(block.keys * a, block.K_T), bound)
         Z = _product(A, block.V)
         R = torch.addcmul(block.negative_target, Z, b)
@@ -276,7 +276,7 @@ class _Block(NamedTuple):
     K_T: np.ndarray
     V: np.ndarray
     V_T: np.ndarray
-    largest: Tensor
+    largest: np.ndarray
 
     @classmethod
     def of(cls, X: Tensor, Y: Tensor, keys: Tensor, values: Tensor) -> "_Block":
@@ -285,7 +285,7 @@ class _Block(NamedTuple):
         K_T = K.mT.contiguous()
         V_T = K_T if V is K else V.mT.contiguous()
         arrays = K.numpy(), K_T.numpy(), V.numpy(), V_T.numpy()
-        return cls(K, V, -Y[..., values], *arrays, K.square().amax((-3, -2)))
+        return cls(K, V, -Y[..., values], *arrays, K.square().amax((-3, -2)).numpy())
 
 
 def _softmax(S: Tensor, bound: float) -> Tensor:

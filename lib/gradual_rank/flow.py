@@ -39,6 +39,9 @@ Tolerance = Annotated[float, Interval("(0, 0.1]")]
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 # what tells the cells of a table of flows apart
 CAP = 1e6  # |p| is cut here in trial steps of the implicit solver, which would overflow
+# A smaller |p| is zero: beside what a gradient has at zero it is nothing, even squared. Its square
+# would be a subnormal number, with which a processor takes many times as long.
+LEAST = 1e-140
 
 
 class Shared(Loss, Protocol):
@@ -112,10 +115,15 @@ class LogCoordinates:
         return cls((np.log(plus) - np.log(minus)) / 2, 2 * log_scale + np.log(plus) + np.log(minus))
 
     def products(self, y: Vector | None = None) -> Vector:
-        r"""$p = (c/2) \sinh 2y$, here or at another y of the same c; cut at `CAP` in size."""
+        r"""$p = (c/2) \sinh 2y$, here or at another y of the same c; cut at `CAP` in size.
+
+        It is zero below `LEAST`.
+        """
         y = self.y if y is None else y
-        exponent = np.minimum(self.log_c + 2 * np.abs(y), np.log(4 * CAP))
-        return np.sign(y) * np.exp(exponent) * -np.expm1(-4 * np.abs(y)) / 4
+        away = np.abs(y)
+        exponent = np.minimum(self.log_c + 2 * away, np.log(4 * CAP))
+        size = np.exp(exponent) * -np.expm1(-4 * away) / 4
+        return np.where(size < LEAST, 0.0, np.copysign(size, y))
 
     def speed(self, p: Vector) -> Vector:
         r"""$dp/dy = \sqrt{c^2 + 4 p^2}$."""

@@ -26,6 +26,12 @@ OVERFLOW = math.log(1e6)  # the largest log|p| in trial steps of the implicit so
 ROUNDING = 1e-11
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
 MAX_STEPS = 100_000  # a stage takes no more on its way to rest
+# Where a stage is slower than so many times the velocity of rest, Newton's method looks for rest,
+# once in so many steps; every log|p| may be so far from there.
+SLOW = 100
+LOOK_EVERY = 5
+NEARBY = 0.03
+FINEST = 1e-12  # of max|g(0)|: how far g falls at rest
 
 
 class Valued(Restrictable, Protocol):
@@ -110,7 +116,8 @@ def greedy(
         before[newest] = True
         p[newest] = sign * kick
         tolerance = stationary * min(first, abs(float(g[newest])))
-        p = _settle(loss, p, tolerance, rtol, atol, loss if curvature is None else curvature)
+        bent = loss if curvature is None else curvature
+        p = _settle(loss, p, tolerance, FINEST * first, rtol, atol, bent)
         support = p != 0
         dropped = tuple(np.flatnonzero(before & ~support).tolist())
         if newest in dropped:
@@ -121,7 +128,7 @@ def greedy(
         charge[newest] = sign
         # b is exactly 0 or 2 there, and where a coordinate has left
         charge[support] = np.sign(p[support])
-        p = refined(loss, p, 1e-12 * first)
+        p = refined(loss, p, FINEST * first)
         g = gradient(loss, p)
 
 
@@ -129,7 +136,7 @@ def stage_row(loss: Valued, stage: Stage) -> dict[str, Any]:
     """What tables of stages say of one: where it is, and how stable and strict a minimum."""
     on = np.flatnonzero(stage.support)
     p = torch.from_numpy(stage.p)
-    H = loss.hessian(p, torch.from_numpy(on)).numpy()[on]
+    H = loss.restricted(torch.from_numpy(on)).hessian(p[on], torch.arange(len(on))).numpy()
     in_products, in_weights = strong_minimum(H, stage.p[on])
     return {
         "stage": stage.k,
@@ -181,13 +188,15 @@ def _settle(
     loss: Restrictable,
     p: Vector,
     tolerance: float,
+    finest: float,
     rtol: float,
     atol: float,
     curvature: Restrictable,
 ) -> Vector:
     """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest.
 
-    Coordinates that fade become zero.
+    Newton's method goes the last part of the way, where it is short, to |g| = `finest`. Coordinates
+    that fade become zero.
     """
     support = np.flatnonzero(p)
     on = torch.from_numpy(support)
@@ -207,6 +216,7 @@ def _settle(
     def velocity(x: Vector) -> Vector:
         return 2 * sign * gradient(here, products(x))
 
+    numbers = (tolerance, finest, rtol, atol, curvature)
     reached = [np.log(np.abs(p[support]))]
 
     def jacobian(_: Vector) -> Float[np.ndarray, "p p"]:
@@ -214,7 +224,8 @@ def _settle(
         return -2 * sign[:, None] * bent.hessian(torch.from_numpy(q), every).numpy() * q
 
     flow = stiff_flow(velocity, jacobian, reached[0], math.inf, rtol=rtol, atol=atol, method="BDF")
-    for step in itertools.islice(flow, MAX_STEPS):
+    next_look = 0
+    for number, step in enumerate(itertools.islice(flow, MAX_STEPS)):
         x = reached[0] = step.state
         if not x.max() < OVERFLOW:
             raise StalledError(f"a stage with {len(support)} coordinates grows without bound")
@@ -223,16 +234,16 @@ def _settle(
         if fading.any():
             q = place(x)
             q[support[fading]] = 0.0
-            return q if fading.all() else _settle(loss, q, tolerance, rtol, atol, curvature)
+            return q if fading.all() else _settle(loss, q, *numbers)
         rest = 2 * tolerance
         fastest = np.abs(speed).max()
-        if fastest < NEAR * rest:
-            if np.abs(velocity(x)).max() < rest:
-                return place(x)
-            if fastest < rest:  # on average, unlike at its end: the solver resolves no more
-                found = rest_nearby(loss, place(x), tolerance, rtol, atol)
-                if found is not None:
-                    return found
+        if fastest < SLOW * rest and number >= next_look:
+            next_look = number + LOOK_EVERY
+            found = rest_nearby(loss, place(x), tolerance, 0.0, NEARBY, finest)
+            if found is not None:
+                return found
+        if fastest < NEAR * rest and np.abs(velocity(x)).max() < rest:
+            return place(x)
     raise StalledError(
         f"a stage with {len(support)} coordinates did not come to rest in {MAX_STEPS} steps"
     )

@@ -1,8 +1,8 @@
 r"""Where a flow comes to rest: Newton's method for g = 0 on the support.
 
-An implicit solver knows its state to $\mathrm{rtol} |x| + \mathrm{atol}$ and no better. Where less
-is asked of g than that error leaves, its steps grow without end and never come to rest; Newton's
-method then goes the last part of the way.
+A solver knows its state to $\mathrm{rtol} |x| + \mathrm{atol}$ and no better. Where less is asked
+of g than that error leaves, it never comes to rest; Newton's method then goes the last part of the
+way. Wherever that part is short, it takes fewer steps, too.
 """
 
 import numpy as np
@@ -55,14 +55,14 @@ def refined(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
 
 
 def rest_nearby(
-    loss: Restrictable, p: Vector, tolerance: float, rtol: float, atol: float
+    loss: Restrictable, p: Vector, tolerance: float, rtol: float, atol: float, finest: float = 0.0
 ) -> Vector | None:
-    """The point of rest that the solver cannot tell from p [p], or None where there is none.
+    """The point of rest near p [p], refined as far as |g| = `finest`, or None where there is none.
 
     At it |g| is at most the tolerance on the support, and every log|p| is as it was, to rtol times
-    its size plus atol: what a solver of log|p| with these tolerances resolves.
+    its size plus atol.
     """
-    found = refined(loss, p, tolerance)
+    found = refined(loss, p, finest or tolerance)
     support = np.flatnonzero(p)
     if np.abs(gradient(loss, found)[support]).max(initial=0.0) > tolerance:
         return None

@@ -20,7 +20,8 @@ Schema = TypeVar("Schema")
 # The columns of the table of problems; each stage reads some of them.
 PROBLEM = (
     "name n_seeds first_seed n_samples seq_len d_model teacher start n_layers n_heads d_mlp frames "
-    "max_stages flow_scales forecast_scales n_times curvature_share atol drawn"
+    "max_stages flow_scales forecast_scales n_times curvature_share atol drawn loss gradient "
+    "n_products"
 )
 
 Samples = Annotated[int, Interval("[1, 1e6]")]
@@ -102,27 +103,33 @@ def frozen_blocks(
 
 
 @dataclass(frozen=True)
-class Toy:
+class Start:
+    """The direction (u, v) of the start of every seed: all that a loss of one's own needs."""
+
+    seeds: Int[Tensor, " seed"]
+    u: Float[Tensor, "seed p"]
+    v: Float[Tensor, "seed p"]
+
+    @property
+    def size(self) -> int:
+        """The number of products."""
+        return self.u.shape[1]
+
+
+@dataclass(frozen=True)
+class Toy(Start):
     """The toy task of every seed.
 
     It has tokens X, targets Y = teacher(X), the teacher's products, and the direction (u, v) of the
     start. A transformer has, besides, the frames of its heads and its frozen feed-forward blocks.
     """
 
-    seeds: Int[Tensor, " seed"]
     X: Float[Tensor, "seed sample token d_model"]
     Y: Float[Tensor, "seed sample token d_model"]
     teacher: Float[Tensor, "seed p"]
-    u: Float[Tensor, "seed p"]
-    v: Float[Tensor, "seed p"]
     frames: Float[Tensor, "seed layer head d_model d_model"] | None = None
     W_1: Float[Tensor, "seed layer d_model d_mlp"] | None = None
     W_2: Float[Tensor, "seed layer d_mlp d_model"] | None = None
-
-    @property
-    def size(self) -> int:
-        """The number of products."""
-        return self.u.shape[1]
 
     def network(self, index: int) -> dict[str, Tensor]:
         """The tokens and targets of a seed, and its frames and blocks where it has some."""
@@ -139,9 +146,21 @@ class Toy:
         return [known.index(seed) for seed in seeds]
 
 
+def read_start(path: Path) -> Start:
+    """Read the start of a problem, which is a `Toy` where it is of a head or a transformer.
+
+    Its file holds the tensors under their names.
+    """
+    tensors = load_file(path)
+    return Toy(**tensors) if "X" in tensors else Start(**tensors)
+
+
 def read_toy(path: Path) -> Toy:
-    """Read a toy task; its file holds the tensors under their names."""
-    return Toy(**load_file(path))
+    """Read a toy task; raises `InputError` for the start of a loss of one's own."""
+    found = read_start(path)
+    if not isinstance(found, Toy):
+        raise InputError(f"{path}: wanted a head or a transformer, got a loss of one's own")
+    return found
 
 
 def read_head(path: Path) -> Toy:

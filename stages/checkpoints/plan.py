@@ -24,13 +24,14 @@ nothing is measured.
 With `thorough=no` only what decides or is quoted is measured: no shuffles and no pruning; of each
 budget the losses of the chosen rule and of uniform alone; on the samples that choose, rules that
 are far above the best after some parts go no further; and the search for least budgets takes half
-of the measured samples where these are certain. What was not measured is no number.
+of the measured samples where these are certain. What was not measured is no number. The ends of the
+gain, which the check of a text measures, are not measured again.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -49,12 +50,14 @@ from lib.checkpoints.folders import (
     open_checkpoint,
 )
 from lib.checkpoints.gains import (
+    PARTS,
+    Ends,
     GainMeasure,
     LinearUpdates,
     Parts,
     losses_with_whole,
+    mean_and_noise,
     opened_updates,
-    share_and_noise,
 )
 from lib.checkpoints.linear_modules import beside_linear_layers, by_layers, fused_experts
 from lib.checkpoints.memory import check_plan_memory
@@ -80,6 +83,7 @@ from lib.checkpoints.snapshots import open_snapshots, open_tuned
 from lib.checkpoints.texts import (
     Batch,
     batch_losses,
+    digest,
     loss,
     mean_loss,
     mean_of,
@@ -97,13 +101,14 @@ from lib.training.devices import generator, use_device
 from lib.work.cells import Keep, kept
 from lib.work.command import OutFolder, run
 from lib.work.compute import available_cores, spread
+from lib.work.progress import advance
 
 SEED = 0  # of shuffles, and of what is pruned at random
 SEARCHED = 4  # losses that the search for a least budget takes, about, for each rule
-HEAT = 8  # parts of the samples that choose, after which a rule may be out
+HEAT = 8  # parts of the samples that choose, at least, after which a rule may be out
+QUARTER = 4  # and a quarter of them
 BEHIND = 1.5  # times the noise: so far above the best one it is
-CERTAIN = 2.0  # times the noise: so far from the share that is looked for half of the batches do
-FINALISTS = 3  # rules of a budget that are in for all parts, about
+CERTAIN = 1.0  # times the noise: so far from the share that is looked for half of the batches do
 QUOTED = 2  # rules of a budget that are measured then: uniform, and the chosen one
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
 COMPARED = ("choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen")
@@ -197,7 +202,10 @@ def main(
 def n_losses(params: Plan, sizes: Measure, *, thorough: bool = True) -> int:
     """How many losses a checkpoint needs, about: of plans, searches, pruning and attribution."""
     n_rules = len(get_args(Rule))
-    on_the_base = 2 * n_rules if thorough else n_rules + FINALISTS + QUOTED
+    on_the_base = 2 * n_rules
+    if not thorough:
+        n_parts = sizes.n_choosing_batches * min(PARTS, sizes.batch_size)
+        on_the_base = QUOTED + (2 if n_parts > HEAT else 1) * n_rules
     of_budget = n_rules + params.n_shuffles + on_the_base
     return len(sizes.budgets) * of_budget + SEARCHED * n_rules + 3 * len(params.pruning_rates) + 5
 
@@ -246,7 +254,8 @@ def planned(
             modules, table = described(ended, places, rows)
             held = kept_factors(factors, modules, table)
             how = {"saved": saved, "left": left, "thorough": thorough}
-            found = measured(params, sizes, begun, linear, held, modules, batches, keep, **how)
+            pair = (begun, ended)
+            found = measured(params, sizes, *pair, linear, held, modules, batches, keep, **how)
     found["modules"] = table.join(found["modules"])
     return {key: one.assign(run=name) for key, one in found.items()}
 
@@ -306,6 +315,7 @@ def measured(
     params: Plan,
     sizes: Measure,
     base: Checkpoint,
+    tuned: Checkpoint,
     linear: LinearUpdates,
     factors: Mapping[str, Triplets],
     modules: Mapping[str, Module],
@@ -324,34 +334,39 @@ def measured(
     """
     n_measured = sizes.n_batches + sizes.n_measured_batches
     others = pieces(batches[: sizes.n_batches], sizes.batch_size)
-    measure = GainMeasure(linear, factors, batches[sizes.n_batches : n_measured])
+    parts = Parts(batches[sizes.n_batches : n_measured])
+    whole, ends = measured_ends(base, tuned, linear, parts, params.device)
+    if thorough:  # by batches too: from the mean of its parts a batch may differ by some 1e-7
+        linear.set(linear.tuned.items())
+        ends = ends._replace(tuned=batch_losses(linear.model, parts.whole))
+    measure = GainMeasure(linear, factors, parts.whole, ends)
     earned = keep("attribution", partial(attributed, linear, others, params.n_points))
-    linear.set(linear.tuned.items())
-    parts = Parts(measure.batches)
-    whole = keep("tuned", partial(judged, linear.model, partial(losses_of, linear.model, parts)))
 
-    noise: dict[tuple[int, ...], float] = {}
+    known: dict[tuple[int, ...], list[float]] = {}  # losses of batches, by ranks
 
     def lost(ranks: Ranks) -> float:
         losses = keep(f"{ranks}", partial(measure.of, ranks))
-        noise[tuple(ranks[name] for name in modules)] = measure.share_noise(losses)
+        known[tuple(ranks[name] for name in modules)] = losses
         return mean_of(losses, measure.batches)
 
     plans = plan_table(params, sizes.budgets, modules, earned, lost)
     plans.insert(5, "share_lost", measure.share_lost(plans["loss"]))
-    plans.insert(6, "share_noise", [noise[tuple(ranks)] for ranks in plans["ranks"]])
+    noise = [measure.share_noise(known[tuple(ranks)]) for ranks in plans["ranks"]]
+    plans.insert(6, "share_noise", noise)
     drop = linear.drop(others)
     tried = []
     share_wanted = params.max_loss_share
     for rule in rules(earned):
         rows = plans[(plans["rule"] == rule) & (plans["shuffle"] == 0)]
-        known = dict(zip(rows["budget"], rows["share_lost"], strict=True))
-        search = partial(least_of_rule, rule, modules=modules, earned=earned, known=known)
-        in_halves = Halves(measure, share_wanted, keep)
-        if thorough or not in_halves.possible:
-            tried += search(lambda ranks: measure.share_lost(lost(ranks)), max_share=share_wanted)
+        of_rule = dict(zip(rows["budget"], rows["share_lost"], strict=True))
+        given = {"modules": modules, "earned": earned, "max_share": share_wanted, "known": of_rule}
+        search = partial(least_of_rule, rule, **given)
+        if thorough or not Halves.possible(len(measure.batches)):
+            tried += search(lambda ranks: measure.share_lost(lost(ranks)))
         else:
-            tried += in_halves.searched(partial(search, max_share=share_wanted), modules)
+            own = map(tuple, rows["ranks"])
+            halves = Halves(measure, modules, known, own, share_wanted, keep)
+            tried += halves.searched(search)
     pruning = list(pruned(params, measure, keep))
     of_experts = {}
     if experts := fused_experts(linear.model):
@@ -401,69 +416,126 @@ def measured(
     }
 
 
-class Halves:
-    """The share of the gain that ranks lose, for the search of a least budget.
+def measured_ends(
+    base: Checkpoint, tuned: Checkpoint, linear: LinearUpdates, parts: Parts, device: str
+) -> tuple[Judged, Ends]:
+    """The tuned model's losses of the parts, and of batches those of both ends.
 
-    The first half of the measured batches does where its share is far from the one that is looked
-    for, by its noise; the others follow where it is not, and for the budget that is found.
+    They are kept by what they depend on: what the check of a text measured, its plan finds.
+    """
+    files = [*base.files, *tuned.files]
+    given = {"modules": sorted(linear.base), "batches": [digest(one) for one in parts.whole]}
+
+    def with_all() -> Judged:
+        linear.set(linear.tuned.items())
+        return judged(linear.model, partial(losses_of, linear.model, parts))
+
+    def with_none() -> list[float]:
+        linear.set(linear.base.items())
+        return batch_losses(linear.model, parts.whole)
+
+    with kept(measured_ends, *files, given, device=device) as keep:
+        whole = keep("tuned", with_all)
+        none = keep("none", with_none)
+    return whole, Ends(parts.by_batch(whole["losses"]), none)
+
+
+class Halves:
+    """The share of the gain that the plans of a rule lose, for the search of its least budget.
+
+    `known` are the losses of the measured batches with some plans, by ranks; those of this rule are
+    `own`. Of another plan the first half of the batches does where it is certain, beside the own
+    plan of the nearest size, on which side of the share that is looked for all of them are. The
+    others follow where it is not, and for the budget that is found.
     """
 
-    def __init__(self, measure: GainMeasure, share: float, keep: Keep):
+    def __init__(
+        self,
+        measure: GainMeasure,
+        modules: Mapping[str, Module],
+        known: Mapping[tuple[int, ...], Sequence[float]],
+        own: Iterable[tuple[int, ...]],
+        share: float,
+        keep: Keep,
+    ):
         self.measure = measure
+        self.modules = modules
+        self.known = dict(known)
+        self.own = {self._size(ranks): known[ranks] for ranks in own}
         self.share = share
         self.keep = keep
+        self.found: dict[str, list[float]] = {}
         self.n = len(measure.batches) // 2
 
-    @property
-    def possible(self) -> bool:
-        """Whether half of the batches have a noise."""
-        return self.n > 1
+    @staticmethod
+    def possible(n_batches: int) -> bool:
+        """Whether half of so many batches have a noise."""
+        return n_batches // 2 > 1
 
-    def searched(
-        self, search: Callable[..., list[Tried]], modules: Mapping[str, Module]
-    ) -> list[Tried]:
+    def searched(self, search: Callable[..., list[Tried]]) -> list[Tried]:
         """The budgets that a search tries; all batches measure the least one.
 
-        Where that one loses more by all of them, all are measured in a second search.
+        Where that one loses more by all of them, the search is made again, with what is known now.
         """
-        tried: dict[int, Ranks] = {}
+        while True:
+            tried: dict[int, Ranks] = {}
 
-        def lost(ranks: Ranks) -> float:
-            tried[parameters(modules, ranks)] = ranks
-            return self.of(ranks)
+            def lost(ranks: Ranks, tried: dict[int, Ranks] = tried) -> float:
+                tried[parameters(self.modules, ranks)] = ranks
+                return self.of(ranks)
 
-        found = []
-        for rule, cost, share, least in search(lost):
-            whole = self.of_all(tried[cost]) if least and cost in tried else share
-            if least and whole > self.share:
-                return search(self.of_all)
-            found.append((rule, cost, whole, least))
-        return found
+            found = search(lost)
+            by_half = [cost for _, cost, _, least in found if least and cost not in self.own]
+            whole = {cost: self.of_all(tried[cost]) for cost in by_half}
+            if all(share <= self.share for share in whole.values()):
+                return [
+                    (rule, cost, whole.get(cost, share) if least else share, least)
+                    for rule, cost, share, least in found
+                ]
 
     def of(self, ranks: Ranks) -> float:
-        """The share by half of the batches, or by all where these leave it open."""
+        r"""The share by half of the batches, or by all where these leave it open.
+
+        The loss of all N batches is that of the nearest plan and the mean difference over the
+        first n; its noise is $\sqrt{1 - n / N}$ times two standard errors of the differences.
+        """
         measure = self.measure
-        batches = measure.batches[: self.n]
-        weights = np.array(shares(batches)) / len(batches)
-        tuned = measure.each_tuned[: self.n]
-        lost = np.subtract(self._losses(ranks, slice(self.n)), tuned)
-        gain = np.subtract(measure.each_none[: self.n], tuned)
-        share, noise = share_and_noise(weights, lost, gain)
+        size = parameters(self.modules, ranks)
+        if size in self.own:
+            return self.of_all(ranks)
+        near = min(self.own, key=lambda one: abs(one - size))
+        first = slice(self.n)
+        weights = np.array(shares(measure.batches[first])) / self.n
+        apart = np.subtract(self._losses(ranks, first), self.own[near][first])
+        mean, noise = mean_and_noise(weights, apart)
+        share = measure.share_lost(mean_of(self.own[near], measure.batches) + mean)
+        noise *= (1 - self.n / len(measure.batches)) ** 0.5 / measure.gain
         return share if abs(share - self.share) > CERTAIN * noise else self.of_all(ranks)
 
     def of_all(self, ranks: Ranks) -> float:
         """The share by all batches; none is measured twice."""
         halves = (slice(self.n), slice(self.n, None))
         losses = [one for half in halves for one in self._losses(ranks, half)]
+        self.own[parameters(self.modules, ranks)] = losses
         return self.measure.share_lost(mean_of(losses, self.measure.batches))
 
-    def _losses(self, ranks: Ranks, half: slice) -> list[float]:
+    def _losses(self, ranks: Ranks, half: slice) -> Sequence[float]:
+        place = tuple(ranks[name] for name in self.modules)
+        if place in self.known:
+            return self.known[place][half]
+
         def lost() -> list[float]:
             linear = self.measure.linear
             linear.set_ranks(ranks, self.measure.factors)
             return batch_losses(linear.model, self.measure.batches[half])
 
-        return self.keep(f"batches {half.start or 0} to {half.stop} of {ranks}", lost)
+        name = f"batches {half.start or 0} to {half.stop} of {ranks}"
+        if name not in self.found:
+            self.found[name] = self.keep(name, lost)
+        return self.found[name]
+
+    def _size(self, ranks: tuple[int, ...]) -> int:
+        return parameters(self.modules, dict(zip(self.modules, ranks, strict=True)))
 
 
 def without_experts(measure: GainMeasure, base: Checkpoint, experts: Sequence[str]) -> float:
@@ -574,6 +646,8 @@ def on_base(
             if thorough or rule in ("uniform", best):
                 one = partial(judged, model, partial(lost["measured"], ranks))
                 made[rule] = keep(f"measured, on the base {ranks}", one)
+        if not thorough and best == "uniform":
+            advance()  # the one that is chosen is measured with it
         table = compared(parts, list(of_rule), choice, best, made, alone, whole)
         found.append(table.set_index(of_budget.index))
     columns = pd.concat(found).reindex(plans.index)
@@ -617,24 +691,22 @@ def raced(
     of_rule: Mapping[str, Ranks],
     keep: Keep,
 ) -> dict[str, list[float]]:
-    """The losses of the parts that choose, of the rules that are still in after the first `HEAT`
-    of them: uniform, and those that are not `far_above` the best.
+    """The losses of the parts that choose, of the rules that are still in after the first quarter
+    of them (or `HEAT`): uniform, and those that are not `far_above` the best.
     """
-    n = min(HEAT, len(parts.batches))
-    first, others = (measure.on(model, part) for part in (parts.batches[:n], parts.batches[n:]))
-    heats = {
-        rule: keep(f"the first {n} that choose, on the base {ranks}", partial(first, ranks))
-        for rule, ranks in of_rule.items()
-    }
-    if n == len(parts.batches):
-        return heats
-    out = far_above(heats, parts.weights[:n])
-    found = {}
-    for rule, losses in heats.items():
-        if rule not in out:
+    n_parts = len(parts.batches)
+    ends = sorted({min(max(HEAT, n_parts // QUARTER), n_parts), n_parts})
+    found: dict[str, list[float]] = {rule: [] for rule in of_rule}
+    for begin, end in pairwise([0, *ends]):
+        lost = measure.on(model, parts.batches[begin:end])
+        for rule, losses in found.items():
             ranks = of_rule[rule]
-            rest = keep(f"after {n} that choose, on the base {ranks}", partial(others, ranks))
-            found[rule] = [*losses, *rest]
+            name = f"choosing {begin} to {end}, on the base {ranks}"
+            losses += keep(name, partial(lost, ranks))
+        if end < n_parts:
+            for rule in far_above(found, parts.weights[:end]):
+                del found[rule]
+                advance()  # the bar waits for no loss of a rule that is out
     return found
 
 

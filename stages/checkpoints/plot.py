@@ -47,6 +47,7 @@ BARS = {  # the claims whose bars are drawn, by figure
     "adapters": "trained_attributed_beats_uniform",
     "rules": "attributed_beats_others_elsewhere",
     "runtimes": "equal_ranks_are_right_in_llama_cpp",
+    "fitted": "trained_beats_cut",
 }
 
 

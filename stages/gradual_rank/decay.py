@@ -159,7 +159,7 @@ def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Ta
         steps.append(step)
         largest.append(largest_of(step.weights["factors"]))
         if to_rest:
-            ended = heads.far_from_rest(step.weights["factors"], threshold) <= AT_REST
+            ended = heads.at_rest(step.weights["factors"], threshold, AT_REST)
         else:
             ended = bool((largest[-1][rising] >= threshold).all())
         if ended:

@@ -11,12 +11,13 @@ from lib.files.files import InputError, clear
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Name, Positive, read_params
 from lib.gradual_rank.courses import course, plateau_middles, twins
-from lib.gradual_rank.diagonal_heads import diagonal_network
 from lib.gradual_rank.flow import LogCoordinates, LogScale, Solver, Tolerance
+from lib.gradual_rank.own_losses import Named
+from lib.gradual_rank.problems import loss_of, named
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tables.flows import FOLDER
 from lib.gradual_rank.tables.predictions import STAGES
-from lib.gradual_rank.tasks import read_problems, read_toy
+from lib.gradual_rank.tasks import Start, Toy, read_problems, read_start
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import StalledError
 from lib.work.cells import Tables, joined, spread_cells
@@ -31,10 +32,18 @@ class Problem:
     flow_scales: tuple[LogScale, ...]
     n_times: Annotated[int, Interval("[2, 100000]")]
     curvature_share: Annotated[float, Interval("(0, 1]")] | None = None
+    loss: str | None = None
+    gradient: str | None = None
 
     def __post_init__(self) -> None:
         if not self.flow_scales:
             raise ValueError("flow_scales: wanted at least one, got none")
+        named(self.loss, self.gradient)
+
+    @property
+    def own(self) -> Named | None:
+        """The names of its loss where that is one's own."""
+        return named(self.loss, self.gradient)
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,7 @@ def main(
     problems: Path,
     tasks: Path,
     predictions: Path,
+    losses: Path,
     flows: OutFolder,
 ) -> None:
     """Write `times`, `plateaus`, `events`, `grown` and `twins` of each problem."""
@@ -61,17 +71,19 @@ def main(
     params = read_params(section, Flow)
     common = replace(read_params(solver, Solver), rtol=params.rtol, atol=params.atol)
     cases = {problem.name: problem for problem in read_problems(problems, Problem, usual)}
-    toys = {name: read_as("a toy task", read_toy, tasks / f"{name}.safetensors") for name in cases}
+    files = {name: tasks / f"{name}.safetensors" for name in cases}
+    toys = {name: read_as("a toy task", read_start, file) for name, file in files.items()}
 
     def jobs_of(name: str, scale: float) -> list[tuple]:
         alone = replace(cases[name], flow_scales=(scale,))  # another scale has no part in its cells
         share = alone.curvature_share or common.curvature_share
         used = replace(common, curvature_share=share)
-        files = (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet")
-        seeds = range(len(toys[name].seeds))
-        return [(follow, *files, alone, params.rest, params.grown, used, index) for index in seeds]
+        read = (files[name], predictions / f"{name}_stages.parquet")
+        asked = (alone, params.rest, params.grown, used)
+        code = alone.own and losses
+        return [(follow, *read, *asked, i, code) for i in range(len(toys[name].seeds))]
 
-    large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())
+    large_first = sorted(cases, key=lambda name: -numbers_of(toys[name]))
     jobs = {
         f"{name} {scale}": jobs_of(name, scale)
         for name in large_first
@@ -86,6 +98,11 @@ def main(
             schema.write(joined(every, table), flows / f"{name}_{table}.parquet")
 
 
+def numbers_of(toy: Start) -> int:
+    """How many numbers a seed's tokens have; 0 for a loss of one's own."""
+    return toy.X[0].numel() if isinstance(toy, Toy) else 0
+
+
 def follow(
     task: Path,
     stages: Path,
@@ -94,13 +111,15 @@ def follow(
     grown: float,
     solver: Solver,
     index: int,
+    losses: Path | None,
 ) -> Tables:
     """The flow of a seed from the problem's one scale, to the middle of the last plateau that
     Algorithm 1 predicts.
     """
-    toy = read_toy(task)
+    toy = read_start(task)
     seed = int(toy.seeds[index])
-    network = toy.network(index)
+    frames = toy.frames if isinstance(toy, Toy) else None
+    loss = loss_of(toy, index, losses, problem.own)
     table = STAGES.read(stages)
     predicted = table[table["seed"] == seed].sort_values("stage")
     (log10_init_scale,) = problem.flow_scales
@@ -111,7 +130,7 @@ def follow(
     looks = {"times": np.linspace(0.0, end, problem.n_times), "plateaus": middles}
     where = f"seed {seed}, init scale 1e{log10_init_scale:g}"
     try:
-        found = course(diagonal_network(**network), start, log_scale, end, looks, grown, solver)
+        found = course(loss, start, log_scale, end, looks, grown, solver)
     except InputError as error:
         raise InputError(f"{task}: {where}: {error}") from error
     except StalledError as error:
@@ -121,7 +140,8 @@ def follow(
     for row in found["plateaus"]:
         row["stage"] = predicted["stage"].iloc[row["look"]]
     learned = next((row["p"] for row in found["plateaus"] if row["stage"] == 1), start.products())
-    found["twins"] = list(twins(network.get("frames"), start, predicted, learned))
+    own_frames = None if frames is None else frames[index]
+    found["twins"] = list(twins(own_frames, start, predicted, learned))
     cell = {"seed": seed, "log10_init_scale": log10_init_scale}
     return {
         name: FOLDER[name].frame([{**cell, **row} for row in rows]) for name, rows in found.items()

@@ -19,12 +19,13 @@ from lib.files.files import sha256
 from lib.files.inputs import read_as
 from lib.files.params import Count, Interval, Name, Positive, read_params
 from lib.gradual_rank.adapters import adapter_events, adapter_of, at_scales, limit_events
-from lib.gradual_rank.diagonal_heads import diagonal_network
 from lib.gradual_rank.flow import LogCoordinates, LogScale, Solver, Tolerance
 from lib.gradual_rank.greedy import greedy, stage_rows
+from lib.gradual_rank.own_losses import Named
+from lib.gradual_rank.problems import loss_of, named
 from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tables.predictions import EVENTS, FORECAST, LIMIT, STAGES
-from lib.gradual_rank.tasks import read_head, read_problems, read_toy
+from lib.gradual_rank.tasks import read_head, read_problems, read_start, read_toy
 from lib.training.devices import use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
@@ -39,6 +40,16 @@ class Problem:
     forecast_scales: tuple[LogScale, ...]
     atol: Tolerance | None = None
     curvature_share: Annotated[float, Interval("(0, 1]")] | None = None
+    loss: str | None = None
+    gradient: str | None = None
+
+    def __post_init__(self) -> None:
+        named(self.loss, self.gradient)
+
+    @property
+    def own(self) -> Named | None:
+        """The names of its loss where that is one's own."""
+        return named(self.loss, self.gradient)
 
     def solver(self, common: Solver) -> Solver:
         """The common solver with the problem's own numbers."""
@@ -68,6 +79,7 @@ def main(
     usual: str,
     problems: Path,
     tasks: Path,
+    losses: Path,
     predictions: OutFolder,
 ) -> None:
     """Write each problem's `stages`, `events` of the finite-scale form, and the `forecast`."""
@@ -78,18 +90,27 @@ def main(
     base = tasks / f"{read_params(studied, str)}.safetensors"
     cases = read_problems(problems, Problem, usual)
     files = {problem.name: tasks / f"{problem.name}.safetensors" for problem in cases}
-    toys = {name: read_as("a toy task", read_toy, file) for name, file in files.items()}
+    toys = {name: read_as("a toy task", read_start, file) for name, file in files.items()}
     solvers = {problem.name: problem.solver(common) for problem in cases}
     # Equal tasks have equal stages: the problem that wants the most has those of the others.
-    alike = {name: (sha256(file), solvers[name]) for name, file in files.items()}
+    owns = {problem.name: (problem.own and losses, problem.own) for problem in cases}
+    alike = {name: (sha256(file), solvers[name], owns[name]) for name, file in files.items()}
     by_stages = sorted(cases, key=lambda problem: problem.max_stages)
     longest = {alike[problem.name]: problem for problem in by_stages}
     jobs: dict[str, list[tuple]] = {
         problem.name: [
-            (predict, files[problem.name], problem.max_stages, params.stop_loss, solver, index)
+            (
+                predict,
+                files[problem.name],
+                problem.max_stages,
+                params.stop_loss,
+                solver,
+                index,
+                *own,
+            )
             for index in range(len(toys[problem.name].seeds))
         ]
-        for (_, solver), problem in longest.items()
+        for (_, solver, own), problem in longest.items()
     }
     n_seeds = len(read_as("a toy task", read_toy, base).seeds)
     jobs["forecast"] = [
@@ -111,7 +132,7 @@ def main(
         STAGES.write(stages, predictions / f"{name}_stages.parquet")
         lasts = stages.groupby("seed", sort=False)["time"].max().tolist()
         events[name] = [
-            (foretell, files[name], lasts[index], scale, solvers[name], index)
+            (foretell, files[name], lasts[index], scale, solvers[name], index, *owns[name])
             for index, scale in itertools.product(range(len(lasts)), problem.forecast_scales)
         ]
     for name, parts in spread_cells(events, label=section, unit="forecast").items():
@@ -130,25 +151,39 @@ def main(
     FORECAST.write(forecasts.reset_index(drop=True), predictions / "forecast.parquet")
 
 
-def predict(task: Path, max_stages: int, stop_loss: float, solver: Solver, index: int) -> Tables:
+def predict(
+    task: Path,
+    max_stages: int,
+    stop_loss: float,
+    solver: Solver,
+    index: int,
+    losses: Path | None,
+    own: Named | None,
+) -> Tables:
     """One seed's stages by Algorithm 1."""
-    toy = read_toy(task)
+    toy = read_start(task)
     seed = int(toy.seeds[index])
-    loss = diagonal_network(**toy.network(index))
+    loss = loss_of(toy, index, losses, own)
     numbers = {"kick": solver.kick, "stationary": solver.stationary, **solver.on(loss)}
     stages = stage_rows(loss, greedy(loss, loss.size, **numbers), max_stages, stop_loss)
     return {"stages": STAGES.frame([{"seed": seed, **stage} for stage in stages])}
 
 
 def foretell(
-    task: Path, last: float, log10_init_scale: float, solver: Solver, index: int
+    task: Path,
+    last: float,
+    log10_init_scale: float,
+    solver: Solver,
+    index: int,
+    losses: Path | None,
+    own: Named | None,
 ) -> Tables:
     """The events of one seed from one scale by the finite-scale form of Algorithm 1.
 
     `last` is the time of the last stage, which says when the flow ends.
     """
-    toy = read_toy(task)
-    loss = diagonal_network(**toy.network(index))
+    toy = read_start(task)
+    loss = loss_of(toy, index, losses, own)
     log_scale = log10_init_scale * LOG10
     start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
     cell = {"seed": int(toy.seeds[index]), "log10_init_scale": log10_init_scale}

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from lib.files.params import read_params
 from lib.gradual_rank.figures.adapter_start import adapter_start
+from lib.gradual_rank.figures.cross_entropy import cross_entropy_plateaus
 from lib.gradual_rank.figures.decay import weight_decay
 from lib.gradual_rank.figures.diagram import attention_head
 from lib.gradual_rank.figures.disturbances import (
@@ -38,6 +39,7 @@ from lib.gradual_rank.figures.staircase import (
     losses_by_scale,
 )
 from lib.gradual_rank.tables.adapter_start import DRAWN as ADAPTER_START
+from lib.gradual_rank.tables.cross_entropy import DRAWN as CROSS_ENTROPY
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
 from lib.gradual_rank.tables.momentum import DRAWN as MOMENTUM
 from lib.gradual_rank.tables.normalized import FOLDER as NORMALIZED
@@ -74,9 +76,19 @@ def main(
     adapters: Path,
     normalized: Path,
     momentum: Path,
+    cross_entropy: Path,
     figures: OutFolder,
 ) -> None:
-    tables = (metrics, optimizers, decayed, paper_size, adapters, normalized, momentum)
+    tables = (
+        metrics,
+        optimizers,
+        decayed,
+        paper_size,
+        adapters,
+        normalized,
+        momentum,
+        cross_entropy,
+    )
     drawn = drawings(bars, full_d_model, *tables)
     write_figures(figures, drawn, as_svg)
 
@@ -91,6 +103,7 @@ def drawings(
     adapters: Path,
     normalized: Path,
     momentum: Path,
+    cross_entropy: Path,
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
@@ -103,6 +116,7 @@ def drawings(
     a = read_tables_of(ADAPTER_START, adapters)
     n = read_tables_of(NORMALIZED, normalized)
     m = read_tables_of(MOMENTUM, momentum)
+    x = read_tables_of(CROSS_ENTROPY, cross_entropy)
     diagonal = (w["course"], w["plateaus"], w["heads"])
     every = t["problems"]
     literal = every["frames"] == "standard"
@@ -161,6 +175,13 @@ def drawings(
         ),
         "momentum": partial(
             waits_of_optimizers, m["waits"], m["courses"], m["roots"], asked["momentum_wait"]
+        ),
+        "cross-entropy": partial(
+            cross_entropy_plateaus,
+            x["supports"],
+            x["courses"],
+            x["stages"],
+            asked["cross_entropy_supports"],
         ),
     }
     if literal.any():

@@ -48,6 +48,22 @@ def test_ranks_at_every_budget_by_hand(rule, order):
         assert plan(rule, THREE, budget, {"a": 2.0, "b": -1.0, "c": 0.2}) == ranks, budget
 
 
+@pytest.mark.parametrize("rule", get_args(Rule))
+@pytest.mark.parametrize("seed", range(4))
+def test_a_plan_buys_until_no_other_direction_fits(rule, seed):
+    random = np.random.default_rng(seed)
+    shapes = [tuple(shape) for shape in random.integers(1, 40, (5, 2)).tolist()]
+    sigmas = [np.sort(random.integers(0, 9, min(shape)) / 2)[::-1] for shape in shapes]
+    modules = {name: module(*of) for name, *of in zip("abcde", sigmas, shapes, strict=True)}
+    earned = dict(zip("abcde", random.normal(size=5), strict=True))
+    for budget in (0, 30, 200, 10_000):
+        ranks = plan(rule, modules, budget, earned)
+        left = budget - sum(modules[name].cost * rank for name, rank in ranks.items())
+        assert left >= 0
+        whole = [ranks[name] == one.limit or one.cost > left for name, one in modules.items()]
+        assert all(whole)
+
+
 def test_directions_below_the_edge_of_rounding_come_after_all_others():
     modules = {
         "a": Module((2, 3), np.array([9.0, 8.0]), 145.0, 2, above_edge=1),

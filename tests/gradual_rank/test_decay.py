@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lib.gradual_rank.decay import Decayed, rest_error, ridge_error
+from lib.gradual_rank.decayed_matrices import DecayedHeads
 from lib.gradual_rank.diagonal_heads import DiagonalHead, DiagonalLoss, Quadratic
 from lib.gradual_rank.greedy import greedy
 
@@ -53,3 +54,16 @@ def test_halves_that_are_zero_need_not_be_computed(support):
     torch.testing.assert_close(fast.value(q), obvious.value(q))
     torch.testing.assert_close(fast.gradient(q), obvious.gradient(q))
     torch.testing.assert_close(fast.hessian(q, every), obvious.hessian(q, every))
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 1.0])
+def test_heads_are_at_rest_where_every_distance_from_rest_is_small(scale):
+    """The distances are those of `rests`, of heads with a decay; a head without is never waited
+    for.
+    """
+    heads = DecayedHeads.drawn((0, 1), (20, 4, 3), (0.0, 0.3, 1.2))
+    W = scale * heads.start
+    every = [np.asarray(one)[:, 1:] for pair in heads.rests(W, 0.05).values() for one in pair]
+    farthest = float(np.max(every))
+    assert heads.at_rest(W, 0.05, farthest)
+    assert not heads.at_rest(W, 0.05, farthest - 1e-9)

@@ -26,6 +26,14 @@ def test_the_product_is_capped_and_not_infinite_far_out():
     assert np.isfinite(start.products(np.full(3, 1e5))).all()
 
 
+def test_a_product_that_is_too_small_to_count_is_zero_and_not_subnormal():
+    start = LogCoordinates(np.array([-350.0, -190.0, 350.0]), np.full(3, -1380.0))
+    p = start.products()
+    assert p[0] == p[1] == p[2] == 0
+    far = start.products(np.array([-600.0, 0.0, 600.0]))
+    np.testing.assert_allclose(far, np.array([-1, 0, 1]) * np.exp(-180.0) / 4)
+
+
 def test_the_flow_from_1e_1000_activates_when_the_limit_says():
     log_scale = -1000 * math.log(10)
     start = LogCoordinates.of(U, V, log_scale)

@@ -55,6 +55,18 @@ def test_a_stage_comes_to_rest_where_less_is_asked_of_g_than_the_solver_resolves
     np.testing.assert_allclose([s.p for s in hard], [s.p for s in easy], atol=1e-8)
 
 
+def test_newton_ends_a_stage_where_the_solver_alone_comes_to_rest(monkeypatch):
+    draw = torch.Generator().manual_seed(1)
+    X = torch.randn(50, 5, 4, generator=draw, dtype=torch.float64)
+    w = torch.randn(4, 8, generator=draw, dtype=torch.float64)
+    loss = DiagonalHead(X, diagonal_head(X, w[0] * w[1]))
+    found = stages(loss, 8, 9)
+    monkeypatch.setattr("lib.gradual_rank.greedy.SLOW", 0)
+    alone = stages(loss, 8, 9)
+    assert [(s.coordinate, s.sign) for s in found] == [(s.coordinate, s.sign) for s in alone]
+    np.testing.assert_allclose([s.p for s in found], [s.p for s in alone], atol=1e-9)
+
+
 def test_newton_reaches_the_minimum_of_a_quadratic_on_the_support_and_keeps_signs():
     loss = Quadratic(H, MINIMUM)
     found = refined(loss, np.array([0.9, 0.0, 0.5]), 1e-12)

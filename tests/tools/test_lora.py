@@ -83,13 +83,33 @@ def measured(model):
 
 
 LOSSES = {"rank-1": 1.25, "rank-3": 1.5}
+THOROUGHLY = ["its shuffles lose</th>", "<h2>Pruning</h2>", "(the band)"]
 
 
 def test_the_page_needs_no_network(done):
     assert re.findall(r'(?:src|href)="(?!data:|#)', done) == []
     assert "<script" not in done
-    assert done.count("<figure>") == 4
+    assert done.count("<figure>") == 3
     assert "Nothing was measured" not in done
+
+
+@pytest.mark.parametrize(
+    ("thorough", "said"), [("no", ["<code>THOROUGH=yes</code>"]), ("yes", THOROUGHLY)]
+)
+def test_shuffles_pruning_and_the_loss_of_every_rule_on_the_base_are_there_on_request(
+    folder, thorough, said
+):
+    page = run(thorough=thorough)
+    for words in ("<code>THOROUGH=yes</code>", *THOROUGHLY):
+        assert (words in page) == (words in said), words
+    plans = pd.read_parquet("out/plans/plans.parquet")
+    assert (plans["shuffle"] > 0).any() == (thorough == "yes")
+    of_rules = plans[plans["shuffle"] == 0]
+    quoted = of_rules["chosen"] | (of_rules["rule"] == "uniform")
+    measured = quoted | (thorough == "yes")
+    assert of_rules["loss_on_base"].notna().tolist() == measured.tolist()
+    pruning = pd.read_parquet("out/plans/pruning.parquet")
+    assert (len(pruning) > 0) == (thorough == "yes")
 
 
 def test_every_plan_has_its_size_and_the_loss_of_base_and_adapter_beside_uniform(done):
@@ -102,6 +122,8 @@ def test_every_plan_has_its_size_and_the_loss_of_base_and_adapter_beside_uniform
         loss = f"<strong>{loss}</strong>" if row["chosen"] else loss
         said = f"{row['above_uniform']:+.2g} ± {row['noise']:.1g}"
         said = "–" if row["rule"] == "uniform" else said
+        if not (row["chosen"] or row["rule"] == "uniform"):
+            loss, said = "–", "–"
         first = f'<tr><td data-label="base + adapter">{loss}</td>'
         assert f'{first}<td data-label="above uniform">{said}</td>' in done
 
@@ -133,7 +155,8 @@ def test_an_adapter_that_leaves_nothing_behind_is_said_to(done):
 
 def test_where_no_adapter_lowers_the_loss_none_is_to_be_taken(done):
     page = page_of({"rank-1": 1.5, "rank-3": 1.25}, 1.0, left=["wte"])
-    assert "<strong>Take no adapter: with none of the 10" in page
+    n = sum(row["chosen"] or row["rule"] == "uniform" for row in plain_plans())
+    assert f"<strong>Take no adapter: with none of the {n} that were measured, the chosen" in page
     assert "the best, <code>adapters/rank-3</code> of 4,321 parameters" in page
     assert "leaves behind <code>wte</code>" in page
 
@@ -228,7 +251,8 @@ def test_beside_an_attributed_plan_stands_what_its_shuffles_lose_and_not_its_own
     plans = pd.DataFrame([*rows, ("uniform", 0, 0.2)], columns=["rule", "shuffle", "share_lost"])
     plans = plans.assign(run="a", budget=2, parameters=10, loss=1.0)
     empty = pd.DataFrame({"least": [], "run": []})
-    values = lora.plan_values({"plans": plans, "budgets": empty, "losses": empty}, [])
+    tables = dict.fromkeys(("budgets", "losses", "pruning"), empty)
+    values = lora.plan_values({"plans": plans, **tables}, [])
     assert [(row["rule"], row["null"]) for row in values["plans"]] == [
         ("attributed", (0.3, 0.4)),
         ("uniform", None),

@@ -14,16 +14,21 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from lib.checkpoints import gains, texts
 from lib.checkpoints import plans as rank_plans
-from lib.checkpoints import texts
-from lib.checkpoints.gains import GainMeasure
+from lib.checkpoints.folders import open_checkpoint
+from lib.checkpoints.gains import GainMeasure, Parts, check_text, opened_updates
 from lib.checkpoints.plans import Module, budget_of
+from lib.checkpoints.snapshots import open_tuned
+from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
+from lib.work.progress import reporting
 from stages.checkpoints import plan as module
 from tests.checkpoints.checkpoints_made import (
     FEW,
     MEASURE,
     SECTIONS,
+    VARIED,
     WORDS,
     cross_entropy,
     loss_of,
@@ -269,11 +274,15 @@ IN_PARTS = {"budgets": [1, 3], "n_measured_batches": 4, "n_choosing_batches": 4}
 IN_PARTS |= {"n_shuffles": 1, "pruning_rates": [0.5]}
 
 
+def long_text() -> bytes:
+    """Words in any order, for twelve batches."""
+    return b" ".join(np.random.default_rng(1).permutation(WORDS.split() * 2).tolist())
+
+
 def test_what_is_not_thorough_decides_and_quotes_the_same_with_fewer_samples(
     stage, tmp_path, monkeypatch
 ):
-    words = np.random.default_rng(1).permutation(WORDS.split() * 2)
-    (tmp_path / "long.txt").write_bytes(b" ".join(words.tolist()))
+    (tmp_path / "long.txt").write_bytes(long_text())
     pair = taught("llama", tmp_path)
     samples = {}
     found = {}
@@ -327,14 +336,15 @@ def test_half_of_the_batches_do_where_the_share_is_far_from_the_one_that_is_look
             self.model = ranks["a"]
 
     batches = [{"input_ids": i} for i in range(8)]
-    measure = SimpleNamespace(linear=Linear(), factors={}, batches=batches)
-    measure.each_tuned, measure.each_none = [1.0] * 8, [2.0] * 8
+    measure = SimpleNamespace(linear=Linear(), factors={}, batches=batches, gain=1.0)
     measure.share_lost = lambda loss: loss - 1.0
-    lost = {1: 1.9, 2: 1.5, 3: 1.0}
+    lost = {1: 1.9, 2: 1.52, 3: 1.0, 4: 0.9}
+    text = [0.0, 1.0, 2.0, 3.0, 9.0, 9.0, 9.0, 9.0]  # what all ranks have, cancels
 
     def losses_of(rank, batches):
         measured.extend([rank] * len(batches))
-        return [lost[rank] + 0.1 * (-1) ** batch["input_ids"] for batch in batches]
+        own = [batch["input_ids"] for batch in batches]
+        return [lost[rank] + text[i] - np.mean(text) + 0.1 * (-1) ** i * (rank < 4) for i in own]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "batch_losses", losses_of)
@@ -347,8 +357,86 @@ def test_half_of_the_batches_do_where_the_share_is_far_from_the_one_that_is_look
                 kept[name] = compute()
             return kept[name]
 
-        halves = module.Halves(measure, 0.5, keep)
-        assert [halves.of({"a": rank}) for rank in (1, 2, 3)] == pytest.approx([0.9, 0.5, 0.0])
+        modules = {"a": Module((1, 1), np.ones(4), 4.0, 4)}
+        known = {(4,): losses_of(4, batches)}
+        halves = module.Halves(measure, modules, known, known, 0.5, keep)
+        assert [halves.of({"a": rank}) for rank in (1, 2, 3)] == pytest.approx([0.9, 0.52, 0.0])
         assert [measured.count(rank) for rank in (1, 2, 3)] == [4, 8, 4]
         assert halves.of_all({"a": 1}) == pytest.approx(0.9)
         assert measured.count(1) == 8, "none is measured twice"
+        assert halves.of({"a": 4}) == pytest.approx(-0.1)
+        assert measured.count(4) == 8, "nor what a plan measured"
+
+
+@pytest.mark.parametrize("thorough", ["yes", "no"])
+def test_the_bar_knows_the_number_of_losses_within_a_tenth(stage, tmp_path, monkeypatch, thorough):
+    totals = []
+    done = []
+
+    def in_this_process(planned, jobs, *, total, **_):
+        totals.append(total)
+        with reporting(done.append):
+            return [planned(*job) for job in jobs]
+
+    monkeypatch.setattr(module, "spread", in_this_process)
+    (tmp_path / "long.txt").write_bytes(long_text())
+    planned(*taught("llama", tmp_path), tmp_path / "long.txt", thorough=thorough, **IN_PARTS)
+    [total] = totals
+    assert 0.9 * total <= sum(done) <= 1.1 * total
+
+
+def test_what_the_check_of_a_text_measured_is_not_measured_again(stage, tmp_path, monkeypatch):
+    base, tuned = taught("llama", tmp_path)
+    (tmp_path / "t.txt").write_bytes(VARIED)
+    begun = open_checkpoint(base)
+    ended = open_tuned(tuned, begun)
+    batches = read_batches(base, begun.config, tmp_path / "t.txt", 16, 4, 6)
+    measured = batches[2:4]
+    found = []
+
+    def ends(linear, batches):
+        found.append(module.measured_ends(begun, ended, linear, Parts(batches), "cpu"))
+        return found[-1][1]
+
+    check_text(begun, ended, batches, measured, ends_of=ends)
+    linear, _ = opened_updates(begun, ended)
+    with monkeypatch.context() as patch:
+        for name in ("judged", "batch_losses"):
+            patch.setattr(module, name, lambda *_: pytest.fail("measured again"))
+        again = module.measured_ends(begun, ended, linear, Parts(measured), "cpu")
+    assert again == found[0]
+    wanted = gains.ends(linear, measured)
+    for got, want in zip(again[1], wanted, strict=True):
+        assert got == pytest.approx(want, rel=1e-6)
+    few = {"a batch of others": batches[:1], "fewer": measured[:1]}
+    for name, others in few.items():
+        parts = Parts(others)
+        assert module.measured_ends(begun, ended, linear, parts, "cpu") != again, name
+
+
+def test_a_least_budget_that_half_of_the_batches_find_is_one_by_all_of_them(monkeypatch):
+    """By its first half rank 2 loses .4, by all .6: the search goes on, and finds rank 3."""
+    modules = {"a": Module((1, 1), np.ones(4), 4.0, 4)}
+    halves = {1: (0.9, 0.9), 2: (0.4, 0.8), 3: (0.45, 0.45), 4: (0.0, 0.0)}
+    lost = {rank: [first] * 2 + [rest] * 2 for rank, (first, rest) in halves.items()}
+    linear = SimpleNamespace(set_ranks=lambda ranks, _: setattr(linear, "model", ranks["a"]))
+    batches = [{"input_ids": i} for i in range(4)]
+    measure = SimpleNamespace(linear=linear, factors={}, batches=batches, gain=1.0)
+    measure.share_lost = lambda loss: loss
+    monkeypatch.setattr(
+        module, "batch_losses", lambda rank, some: [lost[rank][b["input_ids"]] for b in some]
+    )
+    monkeypatch.setattr(module, "shares", lambda some: [1.0] * len(some))
+    monkeypatch.setattr(module, "mean_of", lambda losses, _: float(np.mean(losses)))
+
+    def search(share_of):
+        shares = {rank: share_of({"a": rank}) for rank in (1, 2, 3)}
+        least = min(rank for rank, share in shares.items() if share <= 0.5)
+        return [("uniform", 2 * rank, share, rank == least) for rank, share in shares.items()]
+
+    known = {(4,): lost[4]}
+    found = module.Halves(measure, modules, known, known, 0.5, lambda _, compute: compute())
+    assert found.searched(search)[1:] == [
+        ("uniform", 4, pytest.approx(0.6), False),
+        ("uniform", 6, pytest.approx(0.45), True),
+    ]

@@ -75,7 +75,8 @@ def run(stage, tmp_path, solver=COARSE, problems=PROBLEMS):
         "a.solver": solver,
         "a.usual": {},
     }
-    stage("gradual_rank.flow", sections, *sections, table, *folders)
+    *read, flows = folders
+    stage("gradual_rank.flow", sections, *sections, table, *read, tmp_path / "losses.py", flows)
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "f").iterdir())}
 
 

@@ -66,7 +66,8 @@ def run(stage, tmp_path, params=PARAMS, scales=SCALES, **solver):
         "a.usual": {"max_stages": 7},
     }
     problems = write_problems(tmp_path / "problems.tsv", params)
-    stage("gradual_rank.greedy", sections, *sections, problems, tmp_path / "t", tmp_path / "p")
+    folders = [tmp_path / "t", tmp_path / "losses.py", tmp_path / "p"]
+    stage("gradual_rank.greedy", sections, *sections, problems, *folders)
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "p").iterdir())}
 
 
