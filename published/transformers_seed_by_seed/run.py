@@ -146,7 +146,11 @@ def follow(seed: int, numbers: Numbers, folder: Path) -> Tables:
     write_files(folder, {"own.safetensors": own, "equal.safetensors": equal})
     ask = (greedy.predict, files["own"], of_problem(greedy.Problem).max_stages, numbers.stop_loss)
     kicked = replace(numbers.solver, kick=KICK)
-    both = {"usual": [(*ask, numbers.solver, 0)], "kicked": [(*ask, kicked, 0)]}
+    no_own = (None, None)  # no loss of one's own
+    both = {
+        "usual": [(*ask, numbers.solver, 0, *no_own)],
+        "kicked": [(*ask, kicked, 0, *no_own)],
+    }
     predicted = spread_cells(both, label=f"seed {seed}", unit="prediction")
     stages = joined(predicted["usual"], "stages")
     last = float(stages["time"].max())
@@ -157,10 +161,10 @@ def follow(seed: int, numbers: Numbers, folder: Path) -> Tables:
     def job(start: str, scale: float, solver: Solver) -> tuple[Any, ...]:
         alone = replace(problem, flow_scales=(scale,))
         files_of = (files[start], file)
-        return (flow.follow, *files_of, alone, numbers.rest, numbers.grown, solver, 0)
+        return (flow.follow, *files_of, alone, numbers.rest, numbers.grown, solver, 0, None)
 
     ways = {
-        "finite": [(greedy.foretell, files["own"], last, STUDIED, numbers.solver, 0)],
+        "finite": [(greedy.foretell, files["own"], last, STUDIED, numbers.solver, 0, *no_own)],
         "own": [job("own", scale, numbers.solver) for scale in SCALES],
         "equal": [job("equal", STUDIED, numbers.solver)],
         "finer": [job("own", STUDIED, replace(numbers.solver, **FINER))],

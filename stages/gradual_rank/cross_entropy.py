@@ -145,7 +145,7 @@ def rows_until(halved: Decayed, stages: Iterable[Stage], stop_loss: float) -> li
     They end with the first whose loss is below a share of that at zero, or before one that comes
     nowhere to rest: without decay there is one.
     """
-    kept = ("stage", "time", "next_time", "n_dropped", "strictness_products")
+    kept = ("stage", "time", "next_time", "strictness_products")
     found: list[dict[str, Any]] = []
     try:
         for stage in stages:

@@ -14,7 +14,6 @@ share                number   the decay
 stage                integer  its number; 0 is the start
 time                 number   when it begins
 next_time            number   when the next begins; infinite where none does
-n_dropped            integer  the products that leave
 strictness_products  number   how the loss grows with the squared distance in the products
 g                    numbers  the gradient of the loss alone, negated, of every product
 p                    numbers  every product on the plateau

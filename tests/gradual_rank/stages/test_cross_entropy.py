@@ -112,7 +112,6 @@ def test_networks_with_decay_follow_scipys_integrals(tables, name, seed):
             "stage": k,
             "time": stage["time"],
             "next_time": stage["next_time"],
-            "n_dropped": len(stage["dropped"]),
             "strictness_products": loss.curvature(stage["p"]) if k else math.inf,
             "p": products(stage["p"]),
             "g": loss.g(products(stage["p"])),
