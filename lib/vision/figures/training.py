@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.pages.bars import Bar, draw_bar
@@ -138,6 +139,7 @@ def ranks_at_loss(
     rules = list(dict.fromkeys(ranks["rule"]))
     titles = [name_of(rule).replace("\n", " ") for rule in rules]
     figure, panels = by_product(titles, (READ_WIDTH, 5.4), xlabel="training loss")
+    shown: list[Axes] = []
     for matrix, row in panels.items():
         for axes, rule in zip(row, rules, strict=True):
             for labels, color in {
@@ -157,7 +159,10 @@ def ranks_at_loss(
                 draw_bar(axes, bar, label=f"{bar.words()}, at the end")
                 asked = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
                 axes.legend(handles=asked, loc="lower left", fontsize=8)
+                axes.tick_params(labelleft=True)
+                shown.append(axes)
     panels["W_KQ"][0].invert_xaxis()
+    number_panel(*shown)
     return figure
 
 
