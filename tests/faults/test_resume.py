@@ -20,6 +20,7 @@ from tests.pipeline.project import different_stages
 NAMES = [stage.name for stage in different_stages() if keeps_cells(stage)]
 QUICK = "low_rank_sparse_adapt"
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != QUICK]
+CELLS_OF_A_JOB = {"checkpoints_plan": 2}  # a plan's cell is open while that of its ends is computed
 WHOLE = re.compile(r"(done|[0-9a-f]{24})-[0-9a-f]{24}\.safetensors")  # a cell, or a kept value
 
 
@@ -52,7 +53,7 @@ def test_a_killed_stage_computes_again_only_what_was_in_flight(name, tiny_pipeli
     begun = {cell for cell in cells.glob("*/*") if cell.is_dir()}
     in_flight = begun - {file.parent for file in before}
     assert before
-    assert len(in_flight) <= available_cores()
+    assert len(in_flight) <= available_cores() * CELLS_OF_A_JOB.get(name, 1)
     code, said = run_loaded(stage, folder, tmp_path / "scratch")
     assert code == 0, said
     after = finished(cells)
