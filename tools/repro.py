@@ -179,7 +179,8 @@ def versions() -> dict[str, str]:
 
 def upgraded(here: Mapping[str, str]) -> Iterator[str]:
     """A line where the packages that compute differ from those of the last run here or, in the
-    first run, from those of requirements.txt, with which the results in git were made.
+    first run, from those of requirements.txt, with which the results in git were made. A version
+    that is pinned means every build of it: `2.13.0` is 2.13.0+cpu, too.
 
     DVC knows nothing of packages, and keeps what it has.
     """
@@ -188,7 +189,11 @@ def upgraded(here: Mapping[str, str]) -> Iterator[str]:
         others = {name: before.get(name) for name in here if before.get(name) != here[name]}
     except (OSError, ValueError, AttributeError):
         pinned = dict(PIN.findall(text_of("requirements.txt")))
-        others = {name: pinned[name] for name in here if pinned.get(name, here[name]) != here[name]}
+        others = {
+            name: pinned[name]
+            for name, got in here.items()
+            if name in pinned and pinned[name] not in (got, got.partition("+")[0])
+        }
     if others:
         said = ", ".join(f"{name} {old or 'none'} → {here[name]}" for name, old in others.items())
         yield (

@@ -154,6 +154,15 @@ def test_packages_that_compute_and_were_upgraded_are_named_once(tmp_path, monkey
     assert f"torch {here['torch']} → 9.9;" in said
 
 
+def test_a_build_of_the_pinned_version_is_no_other_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("requirements.txt").write_text("torch==2.13.0 \\\n")
+    assert list(repro.upgraded({"torch": "2.13.0+cpu"})) == []
+    assert list(repro.upgraded({"torch": "2.13.0"})) == []
+    [said] = repro.upgraded({"torch": "2.13.1+cpu"})
+    assert "torch 2.13.0 → 2.13.1+cpu;" in said
+
+
 def test_what_a_run_computed_with_is_kept_for_the_next(project):
     (project / "requirements.txt").write_text("numpy==0.1 \\\n    --hash=sha256:a\n")
     assert made(project, 3).stdout.startswith("packages that compute are others than before: numpy")
