@@ -6,7 +6,6 @@ A flow is followed in u = cW and $\tau = c^2 t$, whose scale does not depend on 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from math import comb
 
 import numpy as np
@@ -25,7 +24,7 @@ from lib.decision_lists.attention import (
     row_losses,
 )
 from lib.decision_lists.lists import Task
-from lib.training.stiff_flow import Step, first_crossing, stiff_flow
+from lib.training.stiff_flow import Step, stiff_flow
 
 Vector = Float[np.ndarray, " n"]
 
@@ -194,53 +193,3 @@ class ExchangeableFlow(Flow):
     def margin(self, u: Vector) -> float:
         """The least lead of an entry of the list over what comes after it and is outside."""
         return float(min(u[i] - max([u[0], *u[i + 1 :]]) for i in range(1, self.length + 1)))
-
-
-@dataclass
-class Followed:
-    """The notes of a flow on its way: its path, and when all is right, lost and regained."""
-
-    flow: ScaledFlow
-    path: list[dict[str, float]] = field(default_factory=list)
-    first: float = math.nan  # the time at which all is right for the first time
-    lost: float = math.nan  # the last time at which something becomes wrong again
-    regained: float = math.nan  # the last time at which all is right again
-    n_lost: int = 0
-    largest_attention: float = 1.0
-
-    def __post_init__(self) -> None:
-        self.state = self.flow.start
-        self.end = 0.0
-        self.path.append({"time": 0.0, **self.flow.measured(self.state)})
-
-    @property
-    def right(self) -> bool:
-        """Whether all is right where the flow is now."""
-        return self.path[-1]["margin"] > 0
-
-    def follow(self, end: float, rtol: float, *, until_right: bool) -> None:
-        """Go on from where the flow is, to the rescaled time `end` or until all is right."""
-        flow = self.flow
-        c2 = self.flow.scale**2
-        for step in flow.steps(end, rtol, state=self.state, begin=self.end):
-            was = self.right
-            self.state = step.state
-            self.end = step.time
-            self.path.append({"time": step.time / c2, **flow.measured(step.state)})
-            if self.right != was:
-                sign = 1 if self.right else -1
-                self._crossed(first_crossing(step, lambda x, sign=sign: sign * flow.margin(x)) / c2)
-            if until_right:
-                attention = flow.largest_attention(step.state)
-                self.largest_attention = max(self.largest_attention, attention)
-                if self.right:
-                    break
-
-    def _crossed(self, time: float) -> None:
-        if not self.right:
-            self.lost = time
-            self.n_lost += 1
-        elif math.isnan(self.first):
-            self.first = time
-        else:
-            self.regained = time
