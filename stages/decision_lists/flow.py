@@ -120,7 +120,7 @@ def repeats(task: Task, scale: float, solve: Solver) -> Tables:
         time, passed = found
         u = passed[-1].path(time)
         row["first_time"] = time / scale**2
-        row["largest_W"] = float(flow.matrix(u).abs().max()) / scale
+        row["largest_W"] = float(abs(u).max()) / scale
         row["attention_to_star"] = flow.attention_to_star(u)
     return {"repeats": pd.DataFrame([row])}
 
