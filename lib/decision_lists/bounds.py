@@ -8,7 +8,7 @@ and logarithms are natural.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from jaxtyping import Bool, Float, Int
@@ -154,7 +154,10 @@ def descent_bound_of(task: Task) -> DescentBound:
 
     bound = at(math.log(task.n_tokens))
     for _ in range(100):
+        before = bound
         bound = at(initial_loss(task.n_tokens, n, bound.scale))
+        if bound == before:
+            break
     return bound
 
 
@@ -169,7 +172,8 @@ def least_feasible_length(length: int) -> int:
     def feasible(n: int, k: int) -> bool:
         epsilon = k / N_EPSILONS * n * math.log(n) / 6
         plain = DescentBound(1 / (n + 1), epsilon, math.log(n), n, length)
-        return replace(plain, L_0=initial_loss(n + 1, n, plain.scale)).feasible
+        L_0 = initial_loss(n + 1, n, plain.scale)
+        return DescentBound(plain.delta, epsilon, L_0, n, length).feasible
 
     return next(n for n in count(2) if any(feasible(n, k) for k in range(1, N_EPSILONS)))
 

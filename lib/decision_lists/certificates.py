@@ -7,6 +7,7 @@ the support of a law only where the law gives all of them weight.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -91,11 +92,18 @@ def _cases(
     lists: Sequence[Sequence[int]], n_tokens: int, seq_len: int, repeats: bool
 ) -> tuple[Int[Tensor, " case"], Int[Tensor, " case"], Bool[Tensor, "case token"]]:
     """Every query, every token that may determine its label, and the tokens that then may occur."""
+    return _cases_of(tuple(map(tuple, lists)), n_tokens, 0 if repeats else seq_len)
+
+
+@lru_cache(maxsize=64)  # as weights of one task are asked again and again
+def _cases_of(
+    lists: tuple[tuple[int, ...], ...], n_tokens: int, least: int
+) -> tuple[Int[Tensor, " case"], Int[Tensor, " case"], Bool[Tensor, "case token"]]:
     found = [
         (a, best, i)
         for a, entries in enumerate(lists)
         for i, best in enumerate(entries)
-        if repeats or n_tokens - i >= seq_len
+        if n_tokens - i >= least
     ]
     query, best, _ = torch.tensor(found, dtype=torch.long).view(-1, 3).T
     excluded = torch.zeros(len(found), n_tokens, dtype=torch.bool)

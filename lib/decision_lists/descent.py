@@ -159,6 +159,16 @@ class CompliantDescent:
     # The largest of the segment where that was found, at many points evenly spaced.
     on_a_finer_grid: float
 
+    def about(self) -> dict[str, float]:
+        """The step size, the number of steps, and the curvature on the way."""
+        return {
+            "step_size": self.step_size,
+            "n_steps": self.steps[-1].number,
+            "curvature_growth": self.largest / self.curvatures[0],
+            "step_times_curvature": self.step_size * self.largest,
+            "on_a_finer_grid": self.step_size * self.on_a_finer_grid,
+        }
+
 
 def compliant_descent(
     loss: Callable[[Weights], tuple[Tensor, Weights]],

@@ -6,7 +6,7 @@ A flow is followed in u = cW and $\tau = c^2 t$, whose scale does not depend on 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import cache
 from math import comb
 
 import numpy as np
@@ -14,32 +14,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lib.decision_lists.attention import (
-    PopulationLoss,
-    Rows,
-    attention_margins,
-    attention_rows,
-    attention_to_star,
-    by_query,
-    errors,
-    row_losses,
-)
+from lib.decision_lists.attention import Rows
+from lib.decision_lists.fixed_values import FixedValues
 from lib.decision_lists.lists import Task
-from lib.training.stiff_flow import Step, first_crossing, stiff_flow
+from lib.training.stiff_flow import Step, stiff_flow
 
 Vector = Float[np.ndarray, " n"]
 
 
-def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "key query"]:
-    r"""The gradient of the limit of large values, $c \to \infty$, on distinct tokens.
-
-    There $\alpha_b = 1/n + O(1/c)$ and $z_b = c/n + (u_b - \bar u)/n$: the flow is that of the
-    regression $\dot u_b = \frac1n \sum \mu\, (1[b = b^*] - p_b)$, $p = \mathrm{softmax}(u / n)$
-    over the tokens of the sequence: Luce's choice model, a convex problem.
+@cache
+def _subsets_of_one_query(
+    n_tokens: int, seq_len: int, m: int
+) -> tuple[Float[Tensor, " sequence"], Float[Tensor, "sequence place"]]:
+    """The chances of the kinds of sequences that hold a query, and how many tokens of each place
+    they hold: those outside of its list first.
     """
-    n = rows.counts.sum(1, keepdim=True)
-    _, error = errors(rows.log_counts + u.T[rows.query] / n, rows.star)
-    return by_query(error * (rows.weight[:, None] / n), rows.query, u.shape[1]).T
+    outside = n_tokens - m
+    everything = comb(n_tokens - 1, seq_len - 1)
+    chances = []
+    present = []
+    for held in range(2 ** (m - 1)):
+        heads = [float(held >> (i - 1) & 1) for i in range(1, m)]
+        others = seq_len - 1 - int(sum(heads))
+        if 0 <= others <= outside:
+            chances.append(comb(outside, others) / everything)
+            present.append([float(others), *heads, 1.0])
+    return torch.tensor(chances, dtype=torch.float64), torch.tensor(present, dtype=torch.float64)
 
 
 def exchangeable_loss_gradient(
@@ -54,17 +54,7 @@ def exchangeable_loss_gradient(
     """
     m = len(w) - 1
     outside = n_tokens - m
-    everything = comb(n_tokens - 1, seq_len - 1)
-    chances = []
-    present = []
-    for held in range(2 ** (m - 1)):
-        heads = [float(held >> (i - 1) & 1) for i in range(1, m)]
-        others = seq_len - 1 - int(sum(heads))
-        if 0 <= others <= outside:
-            chances.append(comb(outside, others) / everything)
-            present.append([float(others), *heads, 1.0])
-    probability = torch.tensor(chances, dtype=torch.float64)
-    counts = torch.tensor(present, dtype=torch.float64)
+    probability, counts = _subsets_of_one_query(n_tokens, seq_len, m)
     rest = counts[:, :1]
     star = counts[:, 1:].argmax(1, keepdim=True) + 1
     alpha = torch.softmax(
@@ -114,52 +104,45 @@ class Flow(ABC):
 
 
 class ScaledFlow(Flow):
-    r"""The flow at a scale c, $\dot u = -\nabla_W(u / c) / c$; at ∞ that of `choice_gradient`."""
+    r"""The flow at a scale c, $\dot u = -\nabla_W(u / c) / c$; at ∞ that of choices
+    (`FixedValues.ascent_of_choices`).
+    """
 
     def __init__(self, task: Task, scale: float):
-        self.loss = PopulationLoss.of(task)
-        self.rows = self.loss.rows
-        self.permutation = task.labels
+        self.rows = FixedValues(Rows.of(task.counts, task.chances, task.star, task.place))
         self.scale = scale
         self.n_tokens = task.n_tokens
         self.seq_len = task.seq_len
-        self.repeats = bool((self.rows.counts > 1).any())
-        self.V = task.label_matrix * (1.0 if math.isinf(scale) else scale)
+        self.repeats = self.rows.repeats
         self.start = np.zeros(self.n_tokens**2)
-
-    def matrix(self, x: Vector) -> Float[Tensor, "key query"]:
-        """The state as a matrix: u = cW."""
-        return torch.from_numpy(x).view(self.n_tokens, self.n_tokens)
 
     def weights(self, x: Vector) -> Float[Tensor, "key query"]:
         """W in that state."""
-        return self.matrix(x) / self.scale
+        return torch.from_numpy(x).view(self.n_tokens, self.n_tokens) / self.scale
 
     def velocity(self, u: Vector) -> Vector:
         r"""$\dot u$."""
         if math.isinf(self.scale):
-            return -choice_gradient(self.matrix(u), self.rows).flatten().numpy()
-        _, gradient = self.loss.gradient_in("W", {"W": self.weights(u), "V": self.V})
-        return -(gradient["W"] / self.scale).flatten().numpy()
+            return self.rows.ascent_of_choices(u)
+        return self.rows.ascent(u / self.scale, self.scale)
 
     def measured(self, x: Vector) -> dict[str, float]:
         """The loss, the accuracy over the law, and the least margin, in u."""
-        losses = row_losses(self.weights(x), self.V, self.rows, self.permutation)
         margins = self.margins(x)
         return {
-            "loss": float(self.rows.weight @ losses),
+            "loss": float(self.rows.weight @ self.rows.losses(x / self.scale, self.scale)),
             "accuracy": float(self.rows.weight[margins > 0].sum()),
             "margin": float(margins.min()),
         }
 
-    def margins(self, x: Vector) -> Float[Tensor, " row"]:
+    def margins(self, x: Vector) -> Float[np.ndarray, " row"]:
         """The margin of each row, in u.
 
         Without repeats the logarithms of the counts are zero, and u alone decides.
         """
         if not self.repeats:
-            return attention_margins(self.matrix(x), self.rows)
-        return attention_margins(self.weights(x), self.rows) * self.scale
+            return self.rows.margins(x)
+        return self.rows.margins(x / self.scale) * self.scale
 
     def margin(self, u: Vector) -> float:
         """The least margin of a row."""
@@ -167,11 +150,11 @@ class ScaledFlow(Flow):
 
     def largest_attention(self, x: Vector) -> float:
         r"""$\max n \alpha$ over all rows: 1 where attention is uniform."""
-        return float(attention_rows(self.weights(x), self.rows).max()) * self.seq_len
+        return float(self.rows.attention(x / self.scale).max()) * self.seq_len
 
     def attention_to_star(self, x: Vector) -> float:
         """The mean attention to the token that determines the label."""
-        return float(self.rows.weight @ attention_to_star(self.weights(x), self.rows))
+        return float(self.rows.weight @ self.rows.attention_to_star(x / self.scale))
 
 
 class ExchangeableFlow(Flow):
@@ -194,53 +177,3 @@ class ExchangeableFlow(Flow):
     def margin(self, u: Vector) -> float:
         """The least lead of an entry of the list over what comes after it and is outside."""
         return float(min(u[i] - max([u[0], *u[i + 1 :]]) for i in range(1, self.length + 1)))
-
-
-@dataclass
-class Followed:
-    """The notes of a flow on its way: its path, and when all is right, lost and regained."""
-
-    flow: ScaledFlow
-    path: list[dict[str, float]] = field(default_factory=list)
-    first: float = math.nan  # the time at which all is right for the first time
-    lost: float = math.nan  # the last time at which something becomes wrong again
-    regained: float = math.nan  # the last time at which all is right again
-    n_lost: int = 0
-    largest_attention: float = 1.0
-
-    def __post_init__(self) -> None:
-        self.state = self.flow.start
-        self.end = 0.0
-        self.path.append({"time": 0.0, **self.flow.measured(self.state)})
-
-    @property
-    def right(self) -> bool:
-        """Whether all is right where the flow is now."""
-        return self.path[-1]["margin"] > 0
-
-    def follow(self, end: float, rtol: float, *, until_right: bool) -> None:
-        """Go on from where the flow is, to the rescaled time `end` or until all is right."""
-        flow = self.flow
-        c2 = self.flow.scale**2
-        for step in flow.steps(end, rtol, state=self.state, begin=self.end):
-            was = self.right
-            self.state = step.state
-            self.end = step.time
-            self.path.append({"time": step.time / c2, **flow.measured(step.state)})
-            if self.right != was:
-                sign = 1 if self.right else -1
-                self._crossed(first_crossing(step, lambda x, sign=sign: sign * flow.margin(x)) / c2)
-            if until_right:
-                attention = flow.largest_attention(step.state)
-                self.largest_attention = max(self.largest_attention, attention)
-                if self.right:
-                    break
-
-    def _crossed(self, time: float) -> None:
-        if not self.right:
-            self.lost = time
-            self.n_lost += 1
-        elif math.isnan(self.first):
-            self.first = time
-        else:
-            self.regained = time

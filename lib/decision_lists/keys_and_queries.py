@@ -9,7 +9,7 @@ columns.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -239,6 +239,33 @@ def fewest_directions(loss: StackedLoss, W: Float[np.ndarray, "key query"]) -> i
     """The least rank to which W can be cut with every sequence still right; W is right."""
     ranks = range(1, len(W) + 1)
     return next(rank for rank in ranks if share_right(loss, cut(W, rank)) == 1.0 or rank == len(W))
+
+
+def spectral_norm(G: Float[np.ndarray, "key query"]) -> float:
+    """The largest singular value."""
+    return float(np.linalg.norm(G, 2))
+
+
+def outcome(loss: StackedLoss, one: Staircase) -> dict[str, Any]:
+    """When directions of W rose and all was right, and W by then."""
+    row = {
+        "until": one.until,
+        "first_rise": one.rise(0),
+        "next_rise": one.rise(one.n_large),
+        "right": one.right,
+        "singular_values": [],
+        "sigma_then": math.nan,
+        "fewest": math.nan,
+        "right_when_cut": math.nan,
+    }
+    if one.W is None or one.G is None:
+        return row
+    return row | {
+        "singular_values": np.linalg.svd(centred(one.W), compute_uv=False),
+        "sigma_then": spectral_norm(one.G),
+        "fewest": fewest_directions(loss, one.W),
+        "right_when_cut": share_right(loss, cut(one.W, one.n_large)),
+    }
 
 
 def permuted(task: Task, shift: int) -> Task:

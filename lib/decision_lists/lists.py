@@ -9,7 +9,7 @@ tokens (distinct tokens), or the multisets (tokens with repeats).
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
 from pathlib import Path
@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lib.decision_lists.tables.tasks import TASKS
 from lib.files.inputs import read_as
-from lib.files.tables import read_table
 from lib.training.devices import generator
 
 Lists = tuple[tuple[int, ...], ...]
@@ -502,9 +502,6 @@ class Task:
         return cls("", "", n_tokens, seq_len, repeats, lists, permutation, chances, "dirichlet")
 
 
-COLUMNS = [field.name for field in fields(Task)]  # the columns of a table of tasks
-
-
 def whole(low: int, high: int, generator: torch.Generator) -> int:
     """A random whole number, both ends possible."""
     return int(torch.randint(low, high + 1, (), generator=generator))
@@ -516,7 +513,7 @@ def read_tasks(*files: Path) -> list[Task]:
 
 
 def _tasks(file: Path) -> list[Task]:
-    return [Task.from_row(row) for row in read_table(file, COLUMNS).to_dict("records")]
+    return [Task.from_row(row) for row in TASKS.read(file).to_dict("records")]
 
 
 def used_for(tasks: Iterable[Task], *uses: str) -> list[Task]:

@@ -3,7 +3,7 @@
 A schema checks what is written and what is read, and changes no byte of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,7 +92,8 @@ class Schema:
 
 def schema(text: str) -> Schema:
     """The schema that a text shows: what a row is, then a line for each column: its name, its kind
-    (integer, number, truth or text, with an s where it holds several), and what it means.
+    (integer, number, truth or text, with an s where it holds several, with two where it holds
+    several of these), and what it means.
     """
     row, _, lines = text.strip().partition("\n")
     return Schema(row, _columns(lines))
@@ -119,6 +120,18 @@ def write_joined(
         for name, one in schemas.items()
     }
     write_tables_of(schemas, tables, folder)
+
+
+def write_tables_there(
+    schemas: dict[str, Schema],
+    found: Mapping[Any, Sequence[Tables | Course]],
+    folder: Path,
+) -> None:
+    """Write the tables that some cell has, joined over the cells: what was not run has none."""
+    cells = [cell for alike in found.values() for cell in alike]
+    parts = [cell.tables if isinstance(cell, Course) else cell for cell in cells]
+    names = dict.fromkeys(name for part in parts for name in part)
+    write_joined({name: schemas[name] for name in names}, cells, folder)
 
 
 def read_tables_of(schemas: dict[str, Schema], folder: Path, of: str = "") -> dict[str, Table]:

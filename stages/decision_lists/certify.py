@@ -10,12 +10,14 @@ from torch import Tensor
 from lib.decision_lists.certificates import logit_margin, longest_certified
 from lib.decision_lists.lists import Task, read_tasks
 from lib.decision_lists.runs import runs_of
+from lib.decision_lists.tables.certify import FOLDER
 from lib.files.params import Interval, read_params
 from lib.files.runs import open_run
 from lib.matrices.pruning import fewest_kept
 from lib.training.devices import use_threads
-from lib.work.cells import Tables, spread_cells, write_tables
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_there
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Certify:
 
 
 def main(
-    section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path, tables: OutFolder
+    section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path, certified: OutFolder
 ) -> None:
     use_threads(1)
     most = read_params(section, Certify).longest_sequence
@@ -37,7 +39,7 @@ def main(
         "trained": [(describe, run.folder, task) for run, task in followed + trained],
         "lengths": [(lengths, run.folder, task, most) for run, task in followed],
     }
-    write_tables(tables, spread_cells(jobs, label=section, unit="run"))
+    write_tables_there(FOLDER, spread_cells(jobs, label=section, unit="run"), certified)
 
 
 def describe(folder: Path, task: Task) -> Tables:

@@ -7,10 +7,12 @@ import pandas as pd
 
 from lib.decision_lists.bounds import least_feasible_length
 from lib.decision_lists.random_cases import QUESTIONS
+from lib.decision_lists.tables.check import FOLDER
 from lib.files.params import Interval, Seed, read_params
 from lib.training.devices import generator, use_threads
-from lib.work.cells import Tables, spread_cells, write_tables
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_there
 
 Jobs = dict[str, list[tuple[Any, ...]]]
 
@@ -27,13 +29,13 @@ class Check:
     list_lengths: tuple[Annotated[int, Interval("[1, 16]")], ...]
 
 
-def main(section: str, tables: OutFolder) -> None:
+def main(section: str, checked: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Check)
     starts = range(0, params.n_cases, CASES_A_CHUNK)
     jobs: Jobs = {name: [(sample, name, start, params) for start in starts] for name in QUESTIONS}
     jobs["feasible"] = [(feasible, length) for length in params.list_lengths]
-    write_tables(tables, spread_cells(jobs, label=section, unit="job"))
+    write_tables_there(FOLDER, spread_cells(jobs, label=section, unit="job"), checked)
 
 
 def sample(question: str, start: int, params: Check) -> Tables:

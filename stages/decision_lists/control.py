@@ -13,12 +13,14 @@ import torch
 
 from lib.decision_lists.attention import PopulationLoss, SequenceLoss
 from lib.decision_lists.lists import Task, read_tasks, used_for
+from lib.decision_lists.tables.control import FOLDER
 from lib.files.params import Positive, Steps, read_params
 from lib.training.devices import use_threads
 from lib.training.gradient_descent import Weights
 from lib.training.sgd import State, sgd
-from lib.work.cells import Tables, spread_cells, write_tables
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_there
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,13 @@ class Control:
     n_steps: Steps
 
 
-def main(section: str, tasks: Path, tables: OutFolder) -> None:
+def main(section: str, tasks: Path, controls: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Control)
     jobs = [(control, task, params) for task in used_for(read_tasks(tasks), "controls")]
-    write_tables(tables, spread_cells({"controls": jobs}, label=section, unit="task"))
+    write_tables_there(
+        FOLDER, spread_cells({"controls": jobs}, label=section, unit="task"), controls
+    )
 
 
 def control(task: Task, params: Control) -> Tables:

@@ -6,7 +6,6 @@ The step size is the inverse of the largest curvature along the path, not at its
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -15,7 +14,6 @@ from lib.decision_lists.attention import PopulationLoss, attention_margins
 from lib.decision_lists.bounds import flow_bound_of
 from lib.decision_lists.certificates import list_order_margin, logit_margin
 from lib.decision_lists.descent import (
-    CompliantDescent,
     Noise,
     Solver,
     WarmCurvature,
@@ -23,11 +21,13 @@ from lib.decision_lists.descent import (
     noisy_start,
 )
 from lib.decision_lists.lists import Task, read_tasks, used_for
+from lib.decision_lists.tables.descend import FOLDER
 from lib.files.params import Seed, read_params
 from lib.training.devices import use_threads
 from lib.training.gradient_descent import Weights
-from lib.work.cells import Tables, spread_cells, write_tables
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_there
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Descend:
     noise_seed: Seed
 
 
-def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
+def main(section: str, solver: str, tasks: Path, descents: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Descend)
     solve = read_params(solver, Solver)
@@ -50,19 +50,7 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
         "alone": [(descend_alone, task, solve) for task in used_for(listed, "alone")],
         "general": [(descend_general, task, solve) for task in used_for(listed, "general")],
     }
-    write_tables(tables, spread_cells(jobs, label=section, unit="run"))
-
-
-def row_of_descent(task: Task, found: CompliantDescent) -> dict[str, Any]:
-    """The task of a descent, its step size, and the curvature on its way."""
-    return task.about() | {
-        "length": task.longest,
-        "step_size": found.step_size,
-        "n_steps": found.steps[-1].number,
-        "curvature_growth": found.largest / found.curvatures[0],
-        "step_times_curvature": found.step_size * found.largest,
-        "on_a_finer_grid": found.step_size * found.on_a_finer_grid,
-    }
+    write_tables_there(FOLDER, spread_cells(jobs, label=section, unit="run"), descents)
 
 
 def descend_alone(task: Task, solve: Solver) -> Tables:
@@ -80,10 +68,15 @@ def descend_alone(task: Task, solve: Solver) -> Tables:
     start = {"W": torch.zeros_like(P), "V": bound.scale * P}
     found = compliant_descent(loss, start, ["W"], right, curvature, solve)
     W = found.steps[-1].weights["W"]
-    row = row_of_descent(task, found) | {
-        "bound": 2 * bound.time / found.step_size,
-        "margin": list_order_margin(W, task.lists, task.seq_len, repeats=False),
-    }
+    row = (
+        task.about()
+        | {"length": task.longest}
+        | found.about()
+        | {
+            "bound": 2 * bound.time / found.step_size,
+            "margin": list_order_margin(W, task.lists, task.seq_len, repeats=False),
+        }
+    )
     return {"alone": pd.DataFrame([row])}
 
 
@@ -119,14 +112,19 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
         margin = logit_margin(W, V, *lists, repeats=False)
     else:
         margin = float(loss.margins(last).min())
-    row = row_of_descent(task, found) | {
-        "noise": noise,
-        "preconditions": bound.met(residual, start_deviation, eta, largest),
-        "delta": bound.delta,
-        "epsilon": bound.epsilon,
-        "earliest": bound.earliest / eta,
-        "margin": margin,
-    }
+    row = (
+        task.about()
+        | {"length": task.longest}
+        | found.about()
+        | {
+            "noise": noise,
+            "preconditions": bound.met(residual, start_deviation, eta, largest),
+            "delta": bound.delta,
+            "epsilon": bound.epsilon,
+            "earliest": bound.earliest / eta,
+            "margin": margin,
+        }
+    )
     looked = pd.Series(found.curvatures).ffill()  # the last one where there was no look
     course = {
         "step": [step.number for step in found.steps],

@@ -3,15 +3,13 @@ r"""Train W_K and W_Q apart, from small random starts at V = cP, and note when d
 Beside them stand W itself, from the same starts, and the same lists of other tokens.
 """
 
-import math
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from lib.decision_lists.keys_and_queries import (
     Factored,
@@ -20,19 +18,19 @@ from lib.decision_lists.keys_and_queries import (
     Until,
     Weights,
     Whole,
-    centred,
-    cut,
-    fewest_directions,
+    outcome,
     permuted,
-    share_right,
+    spectral_norm,
     staircases,
 )
 from lib.decision_lists.lists import Law, Task
+from lib.decision_lists.tables.factored import FOLDER
 from lib.files.files import InputError
 from lib.files.params import Interval, Name, Positive, Seeds, read_cases
 from lib.training.devices import use_threads
-from lib.work.cells import Tables, spread_cells, write_tables
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_there
 
 Size = Annotated[int, Interval("[2, 20]")]
 Scale = Annotated[float, Interval("[-100, 0)")]
@@ -97,7 +95,7 @@ class Case(Seeds):
         return replace(task, name=f"{self.group}-{number:03d}")
 
 
-def main(cases: Path, tables: OutFolder) -> None:
+def main(cases: Path, descents: OutFolder) -> None:
     use_threads(1)
     jobs = []
     for number, case in enumerate(read_cases(cases, Case)):
@@ -107,7 +105,8 @@ def main(cases: Path, tables: OutFolder) -> None:
             raise InputError(f"{cases}: case {number + 1}: {error}") from error
         kinds = ("factored", "whole", "permuted") if case.n_heads else ("factored",)
         jobs += [(descend, case, task, of) for of in kinds]
-    write_tables(tables, spread_cells({"factored": jobs}, label="W_K and W_Q", unit="descent"))
+    found = spread_cells({"factored": jobs}, label="W_K and W_Q", unit="descent")
+    write_tables_there(FOLDER, found, descents)
 
 
 def descend(case: Case, task: Task, of: Kind) -> Tables:
@@ -135,12 +134,10 @@ def descend(case: Case, task: Task, of: Kind) -> Tables:
     )
     about = task.about() | {"of": of, "length": task.longest}
     about |= {"n_heads": case.n_heads, "n_large": case.n_large, "shared": case.shared}
-    about |= {"sigma_1": largest(G[0]), "learning_rate": case.learning_rate}
+    about |= {"sigma_1": spectral_norm(G[0]), "learning_rate": case.learning_rate}
     rows = []
     for (seed, scale), one in zip(starts, found, strict=True):
-        rows.append(
-            {**about, "seed": seed, "log10_init_scale": scale, **row_of_staircase(loss, one)}
-        )
+        rows.append({**about, "seed": seed, "log10_init_scale": scale, **outcome(loss, one)})
     tables = {"factored": pd.DataFrame(rows)}
     drawn = case.first_seed, min(case.staircase_scales)
     if of == "factored":
@@ -149,33 +146,6 @@ def descend(case: Case, task: Task, of: Kind) -> Tables:
         about = {"task": task.name, "log10_init_scale": drawn[1]}
         tables["staircases"] = pd.DataFrame(course).assign(**about)
     return tables
-
-
-def row_of_staircase(loss: StackedLoss, one: Staircase) -> dict[str, Any]:
-    """When directions of W rose and all was right, and W by then."""
-    row = {
-        "until": one.until,
-        "first_rise": one.rise(0),
-        "next_rise": one.rise(one.n_large),
-        "right": one.right,
-        "singular_values": [],
-        "sigma_then": math.nan,
-        "fewest": math.nan,
-        "right_when_cut": math.nan,
-    }
-    if one.W is None or one.G is None:
-        return row
-    return row | {
-        "singular_values": np.linalg.svd(centred(one.W), compute_uv=False),
-        "sigma_then": largest(one.G),
-        "fewest": fewest_directions(loss, one.W),
-        "right_when_cut": share_right(loss, cut(one.W, one.n_large)),
-    }
-
-
-def largest(G: Float[np.ndarray, "key query"]) -> float:
-    """The largest singular value."""
-    return float(np.linalg.norm(G, 2))
 
 
 if __name__ == "__main__":

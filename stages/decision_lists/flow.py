@@ -13,16 +13,18 @@ import pandas as pd
 from lib.decision_lists.bounds import (
     FlowBound,
     flow_bound,
-    flow_bound_of,
     rarest_conflict_of_uniform,
 )
-from lib.decision_lists.flow import ExchangeableFlow, Followed, ScaledFlow
+from lib.decision_lists.flow import ExchangeableFlow, ScaledFlow
 from lib.decision_lists.lists import Task, read_tasks, used_for
+from lib.decision_lists.tables.flow import FOLDER
+from lib.decision_lists.theorem_flow import followed_to_bound
 from lib.files.params import Interval, Positive, read_cases, read_params
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import until_positive
-from lib.work.cells import Tables, spread_cells, write_tables
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_there
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 LARGEST_SCALE = 1e12  # above it, attention that differs from uniform by 1/c is lost to rounding
@@ -73,7 +75,7 @@ class Many:
         return flow_bound(P_min, self.n_tokens, self.seq_len, self.list_length)
 
 
-def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolder) -> None:
+def main(section: str, solver: str, tasks: Path, of_many: Path, flows: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Flow)
     solve = read_params(solver, Solver)
@@ -88,50 +90,19 @@ def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolde
         ],
         "many": [(many, case, solve) for case in sizes],
     }
-    write_tables(tables, spread_cells(jobs, label=section, unit="run"))
+    write_tables_there(FOLDER, spread_cells(jobs, label=section, unit="run"), flows)
 
 
 def theorem(task: Task, solve: Solver) -> Tables:
     """A run at the theorem's scale, and its path."""
-    row, path = at_the_scale(task, 1.0, solve)
-    return {"theorem": row, "paths": path.assign(task=task.name)}
+    row, path = followed_to_bound(task, 1.0, solve.rtol_theorem, solve.rtol_to_bound)
+    return {"theorem": pd.DataFrame([row]), "paths": pd.DataFrame(path).assign(task=task.name)}
 
 
 def gamma(task: Task, share: float, solve: Solver) -> Tables:
     """A run at the theorem's scale for another delta."""
-    return {"gamma": at_the_scale(task, share, solve)[0]}
-
-
-def at_the_scale(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """When all is right, whether it still is at the bound (`use`), and the path."""
-    bound = flow_bound_of(task, share)
-    flow = ScaledFlow(task, bound.scale)
-    followed = Followed(flow)
-    end = bound.time * bound.scale**2
-    followed.follow(end, solve.rtol_theorem, until_right=True)
-    at_bound = math.nan
-    if task.use == "bound":
-        if followed.end < end:
-            followed.follow(end, solve.rtol_to_bound, until_right=False)
-        at_bound = float(followed.right)
-    row = {
-        "task": task.name,
-        "n_tokens": task.n_tokens,
-        "seq_len": task.seq_len,
-        "length": task.longest,
-        "law": task.law,
-        "gamma": bound.gamma,
-        "scale": bound.scale,
-        "bound": bound.time,
-        "at_once": flow.at_once(),
-        "first_time": followed.first,
-        "perfect_at_bound": at_bound,
-        "lost": followed.n_lost,
-        "lost_time": followed.lost,
-        "regained_time": followed.regained,
-        "largest_attention": followed.largest_attention,
-    }
-    return pd.DataFrame([row]), pd.DataFrame(followed.path)
+    row, _ = followed_to_bound(task, share, solve.rtol_theorem, solve.rtol_to_bound)
+    return {"gamma": pd.DataFrame([row])}
 
 
 def repeats(task: Task, scale: float, solve: Solver) -> Tables:
@@ -149,7 +120,7 @@ def repeats(task: Task, scale: float, solve: Solver) -> Tables:
         time, passed = found
         u = passed[-1].path(time)
         row["first_time"] = time / scale**2
-        row["largest_W"] = float(flow.matrix(u).abs().max()) / scale
+        row["largest_W"] = float(abs(u).max()) / scale
         row["attention_to_star"] = flow.attention_to_star(u)
     return {"repeats": pd.DataFrame([row])}
 

@@ -15,14 +15,16 @@ from lib.decision_lists.attention import PopulationLoss
 from lib.decision_lists.descent import Noise, noisy_start
 from lib.decision_lists.lists import Task, read_tasks, used_for
 from lib.decision_lists.noise import descent_beside, least_share
+from lib.decision_lists.tables.descend import BOTH
+from lib.decision_lists.tables.follow import FOLDER
 from lib.files.params import Seed, read_params
-from lib.files.tables import read_table
 from lib.training.devices import use_threads
-from lib.work.cells import Tables, spread_cells, write_tables
+from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_there
 
 N_DRAWS = 20  # draws of noise for each task
-COLUMNS = ["task", "noise", "n_steps", "step_size"]
+ASKED = BOTH.only("task noise step_size n_steps")
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,13 @@ class Descent:
     noise_seed: Seed
 
 
-def main(section: str, tasks: Path, descents: Path, tables: OutFolder) -> None:
+def main(section: str, tasks: Path, descents: Path, followed: OutFolder) -> None:
     use_threads(1)
     seed = read_params(section, Descent, part=True).noise_seed
     others = tuple(range(seed + 1, seed + 1 + N_DRAWS))
     listed = {task.name: task for task in used_for(read_tasks(tasks), "both")}
     both = descents / "both.parquet"
-    rows = read_table(both, COLUMNS).to_dict("records") if both.is_file() else []
+    rows = ASKED.read(both).to_dict("records") if both.is_file() else []
     rows.sort(key=lambda row: -row["n_steps"])
     jobs = {
         "followed": [
@@ -47,7 +49,8 @@ def main(section: str, tasks: Path, descents: Path, tables: OutFolder) -> None:
         ],
         "draws": [(draw, task, others) for task in listed.values()],
     }
-    write_tables(tables, spread_cells(jobs, label="descents and draws", unit="run"))
+    found = spread_cells(jobs, label="descents and draws", unit="run")
+    write_tables_there(FOLDER, found, followed)
 
 
 def follow(task: Task, noise: Noise, step_size: float, n_steps: int, seed: int) -> Tables:

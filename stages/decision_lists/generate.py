@@ -7,12 +7,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-import pandas as pd
-
-from lib.decision_lists.lists import COLUMNS, KINDS, OWN, Law, Task, n_classes_of
+from lib.decision_lists.lists import KINDS, OWN, Law, Task, n_classes_of
+from lib.decision_lists.tables.tasks import TASKS
 from lib.files.files import InputError
 from lib.files.params import Interval, Name, Seeds, read_cases
-from lib.files.tables import write_table
 from lib.training.devices import use_threads
 from lib.work.command import OutFile, run
 
@@ -116,7 +114,7 @@ def numbered_tasks(groups: tuple[Group, ...], file: Path) -> list[Task]:
 def write_tasks(tasks: list[Task], uses: tuple[str, ...], file: Path) -> None:
     """Write the tasks with one of these uses."""
     rows = [asdict(task) for task in tasks if task.use in uses]
-    write_table(pd.DataFrame(rows, columns=COLUMNS), file)
+    TASKS.write(TASKS.frame(rows), file)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,15 @@ import pandas as pd
 from lib.decision_lists.flow import ScaledFlow
 from lib.decision_lists.lists import Task, read_tasks, used_for
 from lib.decision_lists.runs import publish
+from lib.decision_lists.tables.scales import FOLDER
 from lib.files.files import InputError
 from lib.files.params import Interval, Positive, read_params
 from lib.files.runs import clear_runs
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import along, until_positive
-from lib.work.cells import Course, Saved, Tables, spread_cells, write_tables
+from lib.work.cells import Course, Saved, Tables, spread_cells
 from lib.work.command import OutFolder, run
+from lib.work.schemas import write_tables_there
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 
@@ -53,7 +55,7 @@ class Solver:
     n_compared: Annotated[int, Interval("[1, 100000]")]
 
 
-def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFolder) -> None:
+def main(section: str, solver: str, tasks: Path, scales: OutFolder, runs: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Scales)
     solve = read_params(solver, Solver)
@@ -64,7 +66,7 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFol
         "spectral": [(spectral, task, params.spectral, solve) for task in seen],
     }
     found = spread_cells(jobs, label=section, unit="run")
-    write_tables(tables, found)
+    write_tables_there(FOLDER, found, scales)
     clear_runs(runs)
     for task, course in zip(seen, found["spectral"], strict=True):
         publish(runs, task, [0], [course], scale=params.spectral.scale)

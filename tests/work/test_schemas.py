@@ -6,7 +6,13 @@ import pytest
 
 from lib.files.files import InputError
 from lib.work.cells import Course
-from lib.work.schemas import read_tables_of, read_tables_there, schema, write_joined
+from lib.work.schemas import (
+    read_tables_of,
+    read_tables_there,
+    schema,
+    write_joined,
+    write_tables_there,
+)
 
 EVENTS = schema("""
 A product rises.
@@ -89,3 +95,23 @@ def test_tables_of_cells_are_joined_in_place_of_a_folders_tables(tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {"events.parquet", "none.parquet"}
     found = read_tables_of(schemas, tmp_path)
     assert (found["events"]["seed"].tolist(), len(found["none"])) == ([3, 4], 0)
+
+
+def test_a_table_that_no_cell_has_is_not_written(tmp_path):
+    table = pd.DataFrame(ROWS)
+    EVENTS.write(table, tmp_path / "old.parquet")
+    found = {"one": [{"a": table[:1]}, Course({"a": table[1:]}, [])], "other": []}
+    write_tables_there({"a": EVENTS, "b": EVENTS}, found, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
+    assert EVENTS.read(tmp_path / "a.parquet")["seed"].tolist() == [3, 4]
+
+
+def test_a_column_may_hold_lists_of_lists(tmp_path):
+    nested = schema("""
+A task.
+lists  integerss  the list of each token
+""")
+    nested.write(pd.DataFrame({"lists": [((1, 0), (1,))]}), tmp_path / "a")
+    assert [list(one) for one in nested.read(tmp_path / "a")["lists"][0]] == [[1, 0], [1]]
+    with pytest.raises(InputError, match="wanted integerss"):
+        nested.write(pd.DataFrame({"lists": [[1, 0]]}), tmp_path / "a")
