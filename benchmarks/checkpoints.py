@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, race, write_results
+from lib.checkpoints.layer_spectra import matrix_row
 from lib.checkpoints.update_spectra import (
     OVERSAMPLE,
     gram_singular_values,
@@ -25,11 +26,10 @@ from lib.checkpoints.update_spectra import (
     squared_norm,
 )
 from lib.work.command import run
-from stages.checkpoints.spectra import Spectra, matrix_row
 
 D_MODEL, RANK = 4096, 64
 TAIL = 0.02
-SPECTRA = Spectra("auto", 256, (0,))
+METHOD, LEADING = "auto", 256
 # Layers, and how many matrices of each shape are in one, of models in bfloat16 of so many GB.
 LAYERS = {
     "Llama-3-8B": (32, {(1024, 4096): 2, (4096, 4096): 2, (14336, 4096): 3}, 16),
@@ -116,7 +116,7 @@ def matrix(shape: tuple[int, int]) -> Contender:
     norm = squared_norm(W.float() - W_0.float()) ** 0.5
 
     def said() -> dict[str, Any]:
-        return matrix_row(SPECTRA, "layer", W_0, W)[0]
+        return matrix_row(METHOD, LEADING, "layer", W_0, W)[0]
 
     rows, cols = shape
     return Contender(f"{rows} × {cols}", said, lambda row: abs(row["norm"] / norm - 1), 1e-6, 1)

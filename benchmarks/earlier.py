@@ -37,10 +37,12 @@ ROOT = Path(__file__).parents[1]
 TABLE = "truncate.parquet"
 OF_PRUNING = "prune.parquet neurons.parquet"
 STAGES = {
-    "generate": "{s}.generate samples",
-    "train": "{s}.train {s}.generate.n_seeds configurations.tsv samples runs losses.parquet",
-    "cut": "{s}.cut {s}.train.device samples runs truncate.parquet directions.parquet "
-    + OF_PRUNING,
+    "generate": "--section={s}.generate --dataset=samples",
+    "train": "--section={s}.train --n-seeds={s}.generate.n_seeds "
+    "--configurations=configurations.tsv --dataset=samples --runs=runs --losses=losses.parquet",
+    "cut": "--section={s}.cut --device={s}.train.device --dataset=samples --runs=runs "
+    "--truncate=truncate.parquet --directions=directions.parquet --prune=prune.parquet "
+    "--neurons=neurons.parquet",
 }
 EARLIER_STAGES = {
     "generate": "{s}.generate samples",

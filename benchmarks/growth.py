@@ -69,11 +69,14 @@ FAMILIES = (
         "neurons",
         (1000, 2000, 4000),
         4,
-        "stages.low_rank_sparse.train low_rank_sparse.train low_rank_sparse.generate.n_seeds "
-        "ways.tsv "
-        "samples.safetensors runs losses.parquet",
+        "stages.low_rank_sparse.train --section=low_rank_sparse.train "
+        "--n-seeds=low_rank_sparse.generate.n_seeds --configurations=ways.tsv "
+        "--dataset=samples.safetensors --runs=runs --losses=losses.parquet",
         "runs",
-        ("stages.low_rank_sparse.generate low_rank_sparse.generate samples.safetensors",),
+        (
+            "stages.low_rank_sparse.generate --section=low_rank_sparse.generate "
+            "--dataset=samples.safetensors",
+        ),
         params={"low_rank_sparse.generate": {"n_seeds": 4}},
         tables={"ways.tsv": "name\treadout\ntied\ttied\n"},
         sized=("low_rank_sparse.train.n_neurons",),
@@ -126,9 +129,10 @@ FAMILIES = (
         "d_model",
         (64, 128, 256),
         3,
-        "stages.checkpoints.train checkpoints.example.train trainings.tsv texts gpt2",
+        "stages.checkpoints.train --section=checkpoints.example.train --trainings=trainings.tsv "
+        "--texts=texts --models=gpt2",
         "gpt2/tuned",
-        ("stages.checkpoints.generate checkpoints.example.generate texts",),
+        ("stages.checkpoints.generate --section=checkpoints.example.generate --texts=texts",),
         params={"checkpoints.example.train": {"n_seeds": 1}},
         tables={
             "trainings.tsv": "name\tn_steps\tlearning_rate\tsnapshot_steps\n"

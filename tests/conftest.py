@@ -77,7 +77,7 @@ def hasty(monkeypatch):
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Call `stage(module, params, *arguments)` runs `stages.<module>.main(*arguments)` in
-    `tmp_path`.
+    `tmp_path`; arguments may be given by name, too.
 
     `params` maps dotted sections of params.yaml to their values; there is nothing else in the file.
     All is computed in this process: that workers change no bit is tested elsewhere.
@@ -86,7 +86,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.delenv("DVC_ROOT", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
 
-    def run(module: str, params: dict[str, Any], *arguments: Any) -> None:
+    def run(module: str, params: dict[str, Any], *arguments: Any, **named: Any) -> None:
         written: dict[str, Any] = {}
         for section, values in params.items():
             *outer, last = section.split(".")
@@ -95,7 +95,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
                 inner = inner.setdefault(name, {})
             inner[last] = values
         Path("params.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
-        importlib.import_module(f"stages.{module}").main(*arguments)
+        importlib.import_module(f"stages.{module}").main(*arguments, **named)
 
     return run
 

@@ -15,8 +15,6 @@ OUT stand `spectra.parquet`, `snapshots.parquet`, `factors/`, `plans/`, `left_ou
 `adapters/`, `page.html`, and `pair.json`, by which an OUT of another pair is refused.
 """
 
-import inspect
-import re
 import shlex
 import shutil
 import subprocess
@@ -66,18 +64,22 @@ from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.peft_models import not_adapted, read_back
 from lib.checkpoints.samples import few_labels, labels_of_samples
 from lib.checkpoints.size_charts import size_chart
-from lib.checkpoints.snapshots import Snapshot, audited, findings, tuned_snapshots
+from lib.checkpoints.snapshots import Snapshot, audited, findings, last_of_runs, tuned_snapshots
+from lib.checkpoints.tables import decomposed
+from lib.checkpoints.tables.audited import AUDITED
+from lib.checkpoints.tables.planned import FOLDER
 from lib.checkpoints.texts import Batch, read_batches
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError, write_files
 from lib.files.memory import check_disk
 from lib.files.params import read_params
-from lib.files.tables import read_json, read_table, write_json, write_table
+from lib.files.tables import read_json, write_json
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
+from lib.work.schemas import read_tables_of
 from lib.work.scratch import scratch_root
-from stages.checkpoints.plan import TABLES, Measure, Plan, measured_ends
+from stages.checkpoints.plan import Measure, Plan, measured_ends
 from stages.checkpoints.spectra import Spectra
 from tools import done
 
@@ -101,7 +103,7 @@ SPECTRA = (
     "The singular values of the largest updates: a steep fall means that a low rank holds most of "
     "the update. What lies below the dashed line may be rounding."
 )
-SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
+SECTIONS = {"section": "checkpoints.plan", "measure": "checkpoints.own"}  # of params.yaml
 SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
 EMPTY = "the weight is empty"
 # What vLLM takes for --max-lora-rank: its LoRAConfig
@@ -134,21 +136,21 @@ def main(
     begun, kind, refused, plannable = found
     (out / "page.html").unlink(missing_ok=True)  # it would be of other adapters until it is made
     write_json(pair(base, tuned), out / PAIR)
-    write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
+    AUDITED.write(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
     spectra = out / "spectra.parquet"
     factors = out / "factors"
-    keeping = (
-        (f"--factors={factors}", f"--kept={most_kept(text, sizes.budgets)}") if plannable else ()
-    )
-    call("spectra", "checkpoints.spectra", base, tuned, spectra, *keeping, *how_much)
+    keeping: dict[str, Any] = {}
+    if plannable:
+        keeping = {"factors": str(factors), "kept": most_kept(text, sizes.budgets)}
+    given = {"section": "checkpoints.spectra", "base": base, "snapshots": tuned}
+    call("spectra", **given, spectra=spectra, **keeping, **how_much)
     if plannable:
         write_json(refused, out / REFUSED)
-        options = (f"--modules-to-save={modules_to_save}", f"--without={out / REFUSED}")
-        given = (base, tuned, text, spectra, factors, out / "plans")
-        call("plan", *SECTIONS, *given, *options, f"--thorough={wholly}")
+        shared = {"base": base, "tuned": tuned, "factors": factors, "plans": out / "plans"}
+        shared |= {"modules_to_save": modules_to_save, "without": str(out / REFUSED)}
+        call("plan", **SECTIONS, **shared, text=text, spectra=spectra, thorough=wholly)
         named = named or hub_name(replace(begun, folder=base.resolve()))  # wherever it is read
-        options = (*options, f"--ranks={ranks}", f"--name={named}")
-        call("adapt", base, tuned, out / "plans", factors, out / "adapters", *options)
+        call("adapt", **shared, adapters=out / "adapters", ranks=ranks, name=named)
         read_all_back(begun, tuned, text, out / "adapters", sizes, how.device)
         if program:
             add_evaluations(program, out / "adapters")
@@ -269,7 +271,7 @@ def read_all_back(
 
     What is wrong with one is said there and on its card.
     """
-    last = {one.run: one.checkpoint for one in tuned_snapshots(base, tuned)}
+    last = {name: one.checkpoint for name, one in last_of_runs(base, tuned).items()}
     batches = []
     if text != "-":
         batches = batches_of(base, list(last.values())[-1], text, sizes, device)
@@ -385,15 +387,17 @@ def room(
     return 2 * spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
 
 
-def spectra_options(heads: str, leading: str, text: str, budgets: Sequence[int]) -> tuple[str, ...]:
+def spectra_options(
+    heads: str, leading: str, text: str, budgets: Sequence[int]
+) -> dict[str, str | int]:
     """How much the spectra hold: products of heads, where there is a TEXT or HEADS asks for them;
     with LEADING, of every matrix the values alone that the largest uniform rank needs.
     """
     asked = whether("HEADS", heads or ("no" if text == "-" else "yes"))
-    options = [f"--heads={'yes' if asked else 'no'}"]
+    options: dict[str, str | int] = {"heads": "yes" if asked else "no"}
     if whether("LEADING", leading):
-        options.append(f"--leading={max(budgets)}")
-    return tuple(options)
+        options["leading"] = max(budgets)
+    return options
 
 
 def most_kept(text: str, budgets: Sequence[int]) -> int:
@@ -420,23 +424,9 @@ def equal(one: Any, other: Any) -> bool:
     return one.shape == other.shape and bool((one == other).all())
 
 
-def call(stage: str, *arguments: object) -> None:
-    """Run a stage of the family in this process, where the libraries are loaded; with its own bar.
-
-    An argument such as `--kept=16` is an option of it, and has the type that its `main` says.
-    """
-    main = import_module(f"stages.checkpoints.{stage}").main
-    parameters = inspect.signature(main, eval_str=True).parameters
-    given = []
-    options = {}
-    for one in arguments:
-        option = re.fullmatch(r"--([a-z-]+)=(.*)", one, re.DOTALL) if isinstance(one, str) else None
-        if option:
-            name = option[1].replace("-", "_")
-            options[name] = parameters[name].annotation(option[2])
-        else:
-            given.append(one)
-    main(*given, **options)
+def call(stage: str, **arguments: Any) -> None:
+    """Run a stage of the family in this process, where the libraries are loaded."""
+    import_module(f"stages.checkpoints.{stage}").main(**arguments)
 
 
 def page(
@@ -451,7 +441,7 @@ def page(
     kind: str = "full fine-tune",
 ) -> None:
     """Write the page: figures, plans, how to load the adapters, what was not measured."""
-    spectra = read_table(out / "spectra.parquet")
+    spectra = decomposed.SPECTRA.read(out / "spectra.parquet")
     runs = sorted(spectra["run"].unique())
     measured = planned and text != "-"
     with styled():
@@ -474,7 +464,7 @@ def page(
         )
         values: dict[str, Any] = dict.fromkeys(parts, ())
         if planned:
-            tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in TABLES}
+            tables = read_tables_of(FOLDER, out / "plans")
             figures = [*plan_figures(tables, measured), *figures]
             values = plan_values(tables, read_json(out / "adapters" / LISTED))
     write_page(
@@ -491,7 +481,7 @@ def page(
         figures=figures,
         modules=module_table(spectra),
         max_share=max_share,
-        snapshots=findings(read_table(out / "snapshots.parquet")),
+        snapshots=findings(AUDITED.read(out / "snapshots.parquet")),
         **values,
     )
 

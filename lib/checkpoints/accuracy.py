@@ -1,6 +1,6 @@
 """How many labels a classifier gets right, counted from the logits that its loss is made of."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from lib.checkpoints.samples import IGNORED
+
+Judged = dict[str, Any]  # losses of parts, and how many labels are right, which JSON can say
 
 
 @dataclass
@@ -57,3 +59,17 @@ def accuracy(n_right: int, n_labels: int) -> tuple[float, float]:
         return np.nan, np.nan
     share = n_right / n_labels
     return share, 2 * (share * (1 - share) / n_labels) ** 0.5
+
+
+def judged(model: torch.nn.Module, losses: Callable[[], list[float]]) -> Judged:
+    """Some losses of a model, and how many labels a classifier gets right in the same logits."""
+    with counting_right(model) as right:
+        return {"losses": losses(), "n_right": right.n_right, "n_labels": right.n_labels}
+
+
+def said_right(one: Judged, of: str = "") -> dict[str, float]:
+    """The accuracy and its noise, under these names with an ending; nothing of no classifier."""
+    if not one["n_labels"]:
+        return {}
+    share, noise = accuracy(one["n_right"], one["n_labels"])
+    return {f"accuracy{of}": share, f"accuracy_noise{of}": noise}

@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.checkpoints.gains import LinearUpdates
 from lib.checkpoints.library import refusing
+from lib.checkpoints.texts import Batch, loss, shares
 from lib.checkpoints.update_spectra import blocks
 
 Loss = Callable[[Any], Tensor]  # of a batch, by the parameters as they are now
@@ -71,6 +73,19 @@ def path_attribution(
             for name, parameter in parameters.items():
                 parameter.copy_(ended[name])
     return earned
+
+
+def attributed(linear: LinearUpdates, batches: Sequence[Batch], n_points: int) -> dict[str, float]:
+    """What each module earned."""
+    linear.set(linear.tuned.items())
+    weighted = list(zip(shares(batches), batches, strict=True))
+
+    def of_batch(one: tuple[float, Batch]) -> Tensor:
+        share, batch = one
+        return share * loss(linear.model, batch)
+
+    held = (linear.parameters, linear.updates)
+    return path_attribution(*held, weighted, of_batch, n_points, linear.tuned)
 
 
 def _inner(A: Float[Tensor, "row col"], B: Float[Tensor, "row col"]) -> float:

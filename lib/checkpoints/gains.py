@@ -311,6 +311,11 @@ class Parts:
         return min(means, key=means.__getitem__)
 
 
+def losses_of(model: torch.nn.Module, parts: Parts) -> list[float]:
+    """The loss of each part."""
+    return [mean_loss(model, [part]) for part in parts.batches]
+
+
 def losses_with_whole(
     model: torch.nn.Module,
     base: Mapping[str, Weight],

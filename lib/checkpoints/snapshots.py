@@ -25,6 +25,7 @@ from lib.checkpoints.folders import (
     open_checkpoint,
 )
 from lib.checkpoints.stored import CONFIG, WEIGHTS
+from lib.checkpoints.tables.audited import AUDITED
 from lib.checkpoints.tuned_adapters import is_adapter, open_adapter
 from lib.checkpoints.update_spectra import squared_norm, update_of
 from lib.files.files import InputError
@@ -32,7 +33,6 @@ from lib.files.inputs import read_json
 
 STATE = "trainer_state.json"  # beside the weights that transformers' trainer wrote
 JUMP = 10.0  # times the median rate of its run: so far does no neighbour of a smooth training move
-COLUMNS = {"run": str, "before": int, "step": int, "tensor": str, "digest": str, "moved": float}
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,11 @@ def tuned_snapshots(base: Checkpoint, folder: Path) -> list[Snapshot]:
     return tuned
 
 
+def last_of_runs(base: Checkpoint, folder: Path) -> dict[str, Snapshot]:
+    """The last of the snapshots of each run that were tuned from a base, by the run."""
+    return {one.run: one for one in tuned_snapshots(base, folder)}
+
+
 def neighbours(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Snapshot, Snapshot]]:
     """Each snapshot of a run and the next one, in the order of their steps."""
     ordered = sorted(snapshots, key=lambda one: (one.run, one.step))
@@ -125,7 +130,7 @@ def audited(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
             W, W_before = (one.load(name).flatten(0, -2) for one in (after, before))
             moved = squared_norm(update_of(W, W_before)) ** 0.5
             rows.append({**place, "tensor": name, "digest": digest(W), "moved": moved})
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    return AUDITED.frame(rows)
 
 
 def findings(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -27,10 +27,13 @@ EMPTY = {"integer": int, "number": float, "truth": bool, "text": str}
 
 
 class Column(NamedTuple):
-    """What a column holds: a kind of value, or a list of them where the kind ends with an s."""
+    """What a column holds: a kind of value, or a list of them where the kind ends with an s; and
+    whether a table may lack it.
+    """
 
     kind: str
     meaning: str
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,17 @@ class Schema:
 
     row: str
     columns: dict[str, Column]
+
+    @property
+    def required(self) -> list[str]:
+        """The columns that no table may lack."""
+        return [name for name, column in self.columns.items() if not column.optional]
+
+    def whole(self) -> "Schema":
+        """The table that may lack none of these columns."""
+        return Schema(
+            self.row, {name: one._replace(optional=False) for name, one in self.columns.items()}
+        )
 
     def without(self, *names: str) -> "Schema":
         """The table that lacks these columns."""
@@ -56,8 +70,9 @@ class Schema:
 
     def frame(self, rows: Sequence[Any] | Table) -> Table:
         """The rows as a table, whose columns have their types even where there is no row."""
-        table = pd.DataFrame(rows, columns=[*self.columns])
-        types = {name: EMPTY[of.kind] for name, of in self.columns.items() if of.kind in EMPTY}
+        table = pd.DataFrame(rows, columns=self.required)
+        kinds = {name: self.columns[name].kind for name in self.required}
+        types = {name: EMPTY[kind] for name, kind in kinds.items() if kind in EMPTY}
         return table if len(table) else table.astype(types)
 
     def write(self, table: Table, path: Path, *, small: bool = False) -> None:
@@ -65,25 +80,28 @@ class Schema:
 
         Raises `InputError` where the table lacks one, or has another type in it.
         """
-        self._check_names(list(map(str, table)), str(path))
-        chosen = table[[*self.columns]]
+        names = self._found(list(map(str, table)), str(path))
+        chosen = table[names]
         self._check_types(pa.Table.from_pandas(chosen, preserve_index=False).schema, str(path))
         write_table(compact(chosen) if small else chosen, path)
 
     def read(self, path: Path) -> Table:
         """Read a table; raises `InputError` where its columns or types are others."""
         table = read_table(path)
-        self._check_names(list(map(str, table)), str(path))
+        names = self._found(list(map(str, table)), str(path))
         self._check_types(pq.read_schema(path), str(path))
-        return table[[*self.columns]]
+        return table[names]
 
-    def _check_names(self, names: Sequence[str], where: str) -> None:
-        if not set(self.columns) <= set(names):
-            wanted = f"wanted a table with the columns {', '.join(self.columns)}"
+    def _found(self, names: Sequence[str], where: str) -> list[str]:
+        """The columns that are there, in the order of the schema."""
+        if not set(self.required) <= set(names):
+            wanted = f"wanted a table with the columns {', '.join(self.required)}"
             raise InputError(f"{where}: {wanted}, got columns {', '.join(names)}")
+        return [name for name in self.columns if name in names]
 
     def _check_types(self, found: pa.Schema, where: str) -> None:
-        for name, column in self.columns.items():
+        for name in self._found(found.names, where):
+            column = self.columns[name]
             kind = found.field(name).type
             if not _holds(column.kind, kind):
                 wanted = f"wanted {column.kind} ({column.meaning})"
@@ -93,7 +111,7 @@ class Schema:
 def schema(text: str) -> Schema:
     """The schema that a text shows: what a row is, then a line for each column: its name, its kind
     (integer, number, truth or text, with an s where it holds several, with two where it holds
-    several of these), and what it means.
+    several of these, and with a question mark where a table may lack the column), and what it means.
     """
     row, _, lines = text.strip().partition("\n")
     return Schema(row, _columns(lines))
@@ -148,7 +166,10 @@ def read_tables_there(schemas: dict[str, Schema], folder: Path) -> dict[str, Tab
 
 def _columns(text: str) -> dict[str, Column]:
     lines = (line.split(maxsplit=2) for line in text.strip().splitlines())
-    return {name: Column(kind, meaning) for name, kind, meaning in lines}
+    return {
+        name: Column(kind.removesuffix("?"), meaning, optional=kind.endswith("?"))
+        for name, kind, meaning in lines
+    }
 
 
 def _holds(kind: str, found: pa.DataType) -> bool:

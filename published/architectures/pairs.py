@@ -4,7 +4,6 @@ What the page says is compared with what does not know it: the loss of the base 
 peft loads it, dense singular values of what was tuned, and the names of all that was tuned.
 """
 
-import importlib
 import io
 import os
 import re
@@ -141,11 +140,10 @@ def places(error: BaseException) -> str:
 def working_in(folder: Path) -> Iterator[None]:
     """The stages in this process and in a folder, with one core and small budgets."""
     before = Path.cwd()
-    held = {"call": lora.call, "drawn": lora.drawn, "DVC_ROOT": os.environ.pop("DVC_ROOT", None)}
+    held = {"drawn": lora.drawn, "DVC_ROOT": os.environ.pop("DVC_ROOT", None)}
     cores = getattr(os, "sched_getaffinity", None)
     (folder / "params.yaml").write_text(PARAMS)
     os.chdir(folder)
-    lora.call = stage
     lora.drawn = not_rendered
     if cores:
         os.sched_getaffinity = lambda _: {0}
@@ -153,7 +151,6 @@ def working_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-        lora.call = held["call"]
         lora.drawn = held["drawn"]
         if cores:
             os.sched_getaffinity = cores
@@ -165,18 +162,6 @@ def not_rendered(title: str, figure: Figure, said: str) -> dict[str, Any]:
     """A figure of the page that is drawn and then left out: to render it takes half of the time."""
     plt.close(figure)
     return {"title": title, "said": said, "picture": Picture("data:,", 1, 1)}
-
-
-def stage(name: str, *arguments: object) -> None:
-    """A stage of `make lora` in this process."""
-    words = [str(one) for one in arguments]
-    options = dict(word.removeprefix("--").split("=", 1) for word in words if word.startswith("--"))
-    named = {
-        key.replace("-", "_"): int(value) if value.isdigit() else value
-        for key, value in options.items()
-    }
-    given = [one for one in arguments if not str(one).startswith("--")]
-    importlib.import_module(f"stages.checkpoints.{name}").main(*given, **named)
 
 
 def judged(pair: Pair, row: Row) -> None:

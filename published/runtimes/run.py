@@ -64,8 +64,15 @@ def main(sources: Path) -> None:
         rows.append({"adapter": "none", "ranks": "none", "parameters": 0} | losses(None))
         for ranks in ("mixed", "equal"):
             made = at / ranks
-            of = (base.folder, MODEL / "tuned", MODEL / "plans", MODEL / "factors", made)
-            adapt.main(*of, ranks=ranks, name="base")
+            adapt.main(
+                base=base.folder,
+                tuned=MODEL / "tuned",
+                plans=MODEL / "plans",
+                factors=MODEL / "factors",
+                adapters=made,
+                ranks=ranks,
+                name="base",
+            )
             for one in read_json(made / "adapters.json"):
                 if one["run"] == FINE_TUNE:
                     said = {"adapter": one["folder"], "ranks": ranks}

@@ -9,59 +9,20 @@ runtimes without patterns need. `name` is the base's, where it is not that of th
 names the modules that no plan has, and why. `adapters.json` says what each is, and what it lacks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
-from torch import Tensor
 
-from lib.checkpoints.adapters import (
-    FILES,
-    LISTED,
-    lora_config,
-    whether,
-    write_adapter,
-)
-from lib.checkpoints.factors import rank_of, read_factors
-from lib.checkpoints.folders import (
-    Checkpoint,
-    aligned,
-    check_pair,
-    hub_name,
-    is_expert,
-    open_checkpoint,
-)
-from lib.checkpoints.linear_modules import Rest, beside_linear_layers, by_layers
-from lib.checkpoints.loading import opened_by, task_type
-from lib.checkpoints.models import open_base, open_tuned_model
-from lib.checkpoints.snapshots import open_snapshots
-from lib.checkpoints.update_spectra import Triplets, leading_triplets
+from lib.checkpoints.adapters import FILES, LISTED, whether
+from lib.checkpoints.cut_adapters import Fit, module_factors, write_adapters
+from lib.checkpoints.factors import read_factors
+from lib.checkpoints.folders import aligned, hub_name, open_checkpoint
+from lib.checkpoints.snapshots import last_of_runs
+from lib.checkpoints.tables.planned import ADAPTED
 from lib.files.files import clear
-from lib.files.tables import read_json, read_table, write_json
-from lib.training.devices import generator
+from lib.files.tables import read_json, write_json
 from lib.work.command import OutFolder, run
-
-SEED = 0  # of randomised ranges
-PLANS = ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
-MODULES = ["run", "module", "tensor", "rows", "cols", "by_columns"]
-MEASURED = ("kept", "kept_noise", "accuracy", "accuracy_noise")  # of an adapter on the base
-Factors = dict[str, Tensor]  # A (rank × in) and B (out × rank)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A fine-tune: where its adapters go, its plan of each budget, and its modules."""
-
-    run: str
-    checkpoint: Checkpoint
-    folder: Path
-    plans: pd.DataFrame
-    modules: pd.DataFrame
-    losses: Mapping[Any, Any]  # what was measured of it, nothing without a text
+from lib.work.schemas import read_tables_of
 
 
 def main(
@@ -79,21 +40,21 @@ def main(
     whole = whether("modules_to_save", modules_to_save)
     equal = whether("ranks", ranks, ("equal", "mixed"))
     begun = open_checkpoint(base)
-    last = {one.run: one.checkpoint for one in open_snapshots(tuned, begun)}
-    all_plans = read_table(plans / "plans.parquet", PLANS, and_others=True)
-    all_modules = read_table(plans / "modules.parquet", MODULES)
-    losses = read_table(plans / "losses.parquet", ["run", "gain"], and_others=True)
-    of_run = {row["run"]: row for row in losses.to_dict("records")}
+    last = last_of_runs(begun, tuned)
+    tables = read_tables_of(ADAPTED, plans)
+    all_plans = tables["plans"]
+    all_modules = tables["modules"]
+    of_run = {row["run"]: row for row in tables["losses"].to_dict("records")}
     fits = [
         Fit(
             run=name,
-            checkpoint=checkpoint,
+            checkpoint=one.checkpoint,
             folder=adapters / name if len(last) > 1 else adapters,
             plans=chosen(all_plans[all_plans["run"] == name]),
             modules=all_modules[all_modules["run"] == name],
             losses=of_run[name],
         )
-        for name, checkpoint in last.items()
+        for name, one in last.items()
     ]
     files = [depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES]
     clear(adapters, LISTED, *files)
@@ -113,255 +74,6 @@ def chosen(plans: pd.DataFrame) -> pd.DataFrame:
     if "chosen" not in plans:
         return plans[plans["rule"] == "uniform"]
     return plans[plans["chosen"].astype(bool)]
-
-
-def module_factors(base: Checkpoint, fit: Fit, found: Mapping[str, Triplets]) -> dict[str, Factors]:
-    """The factors of each module at the largest of its ranks; smaller ones are parts of them.
-
-    They are those that the spectra kept; an update is decomposed again only where a plan gives it
-    more than that, as one uniform rank does where other modules are frozen.
-    """
-    most = np.stack(fit.plans["ranks"].tolist()).max(0).tolist()
-    factors = {}
-    for row, rank in zip(fit.modules.to_dict("records"), most, strict=True):
-        place = row["tensor"]
-        triplets = found.get(place)
-        if triplets is None or rank_of(triplets) < rank:
-            update = fit.checkpoint.update(place, base.load(place))
-            triplets = leading_triplets(update, rank, generator(SEED, "factors", place))
-        U, sigma, Vh = triplets.first(rank)
-        B = (U * sigma.sqrt()).float()
-        A = (sigma.sqrt()[:, None] * Vh).float()
-        factors[row["module"]] = {"A": B.mT, "B": A.mT} if row["by_columns"] else {"A": A, "B": B}
-    return factors
-
-
-def write_adapters(
-    base: Checkpoint,
-    fit: Fit,
-    factors: Mapping[str, Factors],
-    adapters: Path,
-    named: str,
-    *,
-    whole: bool,
-    equal: bool,
-    refused: Mapping[str, str],
-) -> list[dict[str, Any]]:
-    """Write the adapters of a fine-tune, of a base so `named`; gives what is listed of each.
-
-    `refused` are the modules that no plan has, with the reason.
-    """
-    rest = carried_whole(base, fit.checkpoint, whole=whole, refused=refused)
-    said = with_shares(fit.losses, refused)
-    left = (
-        rest.left if rest and whole else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
-    )
-    left = list(by_layers(left))
-    beside = [*left, *(rest.parameters if rest else {})]
-    experts = list(by_layers(name for name in beside if is_expert(name)))
-    share = experts_share(fit.losses)
-    alone = fit.losses.get("alone")  # no list where another run has some
-    alone = [] if alone is None or isinstance(alone, float) else list(alone)
-    alone_share = share_of_gain(fit.losses, fit.losses.get("loss_without_alone", np.nan))
-    task = task_type(fit.checkpoint.config, fit.checkpoint.tensors, rest.modules if rest else ())
-    opened = opened_by(base.config, fit.checkpoint.config, named)
-    by_columns = bool(fit.modules["by_columns"].any())
-    of = fit.checkpoint.kind
-    listed = []
-    for row in fit.plans.to_dict("records"):
-        ranks = dict(zip(fit.modules["module"], map(int, row["ranks"]), strict=True))
-        targets = {module: rank for module, rank in ranks.items() if rank}
-        most = max(targets.values(), default=0)
-        folder = fit.folder / f"rank-{row['budget']}"
-        write_adapter(
-            folder,
-            {m: (factors[m]["A"][:rank], factors[m]["B"][:, :rank]) for m, rank in targets.items()},
-            lora_config(ranks, fan_in_fan_out=by_columns) | (rest.config if rest else {}),
-            base=named,
-            card=card(
-                row,
-                Path(named).name if Path(named).is_dir() else named,
-                left,
-                rest,
-                padded=most if equal else 0,
-                whole=whole,
-                of=of,
-                share=share,
-                alone=alone,
-                alone_share=alone_share,
-                refused=said,
-                opened=opened,
-            ),
-            task_type=task,
-            saved=rest.parameters | rest.buffers if rest else None,
-            equal=equal,
-        )
-        costs = {m: sum(factors[m]["A"].shape[1:] + factors[m]["B"].shape[:1]) for m in targets}
-        n = sum(cost * (most if equal else targets[m]) for m, cost in costs.items())
-        listed.append(
-            {
-                "run": fit.run,
-                "folder": folder.relative_to(adapters).as_posix(),
-                "budget": row["budget"],
-                "rule": row["rule"],
-                "loss": row.get("loss_on_base"),
-                "choosing_loss": row.get("choosing_loss"),
-                **{name: row[name] for name in MEASURED if name in row},
-                "parameters": n + (rest.n_parameters if rest else 0),
-                "mixed": not equal and len(set(targets.values())) > 1,
-                "base": named,
-                "opened_by": opened,
-                "lacking": rest.modules if rest and not whole else [],
-                "left": left,
-                "experts": experts,
-                "experts_share": share,
-                "alone": alone,
-                "alone_share": alone_share,
-                "refused": said,
-            }
-        )
-    return listed
-
-
-def carried_whole(
-    base: Checkpoint, tuned: Checkpoint, *, whole: bool, refused: Iterable[str]
-) -> Rest | None:
-    """The part of a fine-tune that is carried and is no update of a linear layer.
-
-    All of it, or what the base lacks, which every adapter carries; None where that is nothing.
-    """
-    if not whole and base.config.get("architectures") == tuned.config.get("architectures"):
-        return None
-    model, new = open_base(base)
-    if not whole and not new:
-        return None
-    ended = open_tuned_model(tuned)
-    return beside_linear_layers(model, ended, new, whole=whole, without=list(refused))
-
-
-def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> list[str]:
-    """The tensors that were tuned and that no adapter carries, also those that the base lacks.
-
-    A copy of another tensor, as of an embedding that is the head too, is none of its own.
-    """
-    rows = check_pair(base, tuned)
-    moved = [
-        name
-        for name, n in rows.items()
-        if name not in carried and not first(tuned.load(name), n).equal(first(base.load(name), n))
-    ]
-    new = [name for name in tuned.tensors if name not in base.tensors and name not in carried]
-    return [*moved, *(name for name in new if not is_copy(tuned, name))]
-
-
-def first(tensor: Tensor, n: int) -> Tensor:
-    """The first rows of a tensor; the whole of one without dimensions."""
-    return tensor[:n] if tensor.dim() else tensor
-
-
-def is_copy(checkpoint: Checkpoint, name: str) -> bool:
-    """Whether another tensor of a checkpoint equals this one."""
-    shape = checkpoint.tensors[name].shape
-    alike = [n for n, one in checkpoint.tensors.items() if n != name and one.shape == shape]
-    own = checkpoint.load(name)
-    return len(shape) == 2 and any(checkpoint.load(other).equal(own) for other in alike)
-
-
-def experts_share(losses: Mapping[Any, Any]) -> float | None:
-    """The share of the whole gain that is lost with the base's experts, all else as tuned."""
-    return share_of_gain(losses, losses.get("loss_without_experts", np.nan))
-
-
-def share_of_gain(losses: Mapping[Any, Any], without: float) -> float | None:
-    """The share of the whole gain that a loss misses.
-
-    None where it was not measured, or where nothing was gained.
-    """
-    gain = losses.get("loss_base", np.nan) - losses.get("loss_tuned", np.nan)
-    if not (np.isfinite(without) and gain > 0):
-        return None
-    return float((without - losses["loss_tuned"]) / gain)
-
-
-def with_shares(losses: Mapping[Any, Any], refused: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The modules that no plan has, those of all layers together: why, and the share of the whole
-    gain that is lost with the base's.
-    """
-    names = losses.get("left")
-    names = [] if names is None else list(names)
-    of_name = dict(zip(names, losses["losses_left"], strict=True)) if names else {}
-    return [
-        {
-            "modules": name,
-            "why": refused[modules[0]],
-            "share": share_of_gain(losses, of_name.get(name, np.nan)),
-        }
-        for name, modules in by_layers(refused).items()
-    ]
-
-
-def card(
-    row: Mapping[Any, Any],
-    base: str,
-    left: Sequence[str],
-    rest: Rest | None,
-    *,
-    padded: int,
-    whole: bool,
-    of: str,
-    share: float | None,
-    opened: str,
-    alone: Sequence[str] = (),
-    alone_share: float | None = None,
-    refused: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    """The model card: what the adapter is and is cut `of`, what it carries, what was measured."""
-    article = "an" if of == "adapter" else "a"
-    said = (
-        "No text was given, and nothing was measured: how much of the gain it keeps is not known."
-    )
-    if not np.isnan(row["loss"]):
-        said = (
-            f"On samples that chose nothing, {base} with this adapter has a loss of "
-            f"{row['loss_on_base']:.4g}; less that of one uniform rank of its size, it is "
-            f"{row['above_uniform']:+.2g}, with a noise of {row['noise']:.1g}. "
-            f"It keeps {row['kept']:.1%} (± {row['kept_noise']:.1%}) of the whole gain. "
-            f"Cutting the linear layers so loses {row['share_lost']:.1%} of what their updates "
-            "gained, all else as tuned."
-        )
-        if "accuracy" in row:
-            said += f" Its accuracy is {row['accuracy']:.1%} (± {row['accuracy_noise']:.1%})."
-    experts = any(map(is_expert, left))
-    carries = f" It carries no {'expert, ' if experts else ''}embedding, head, norm or bias."
-    missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
-    if rest:
-        what = "else was tuned" if whole else f"{base} lacks"
-        carries = (
-            f" It carries whole what {what}: {rest.n_parameters} parameters of "
-            f"{len(rest.modules)} modules and of biases."
-        )
-    elif left:
-        missing += " `modules_to_save` would train them."
-    if experts:
-        hold = "how much of the gain they hold was not measured"
-        if share is not None:
-            hold = f"with the base's, all else as tuned, {share:.1%} of the whole gain is lost"
-        missing += f" The experts are held together and are no linear layers: {hold}."
-    if alone and alone_share is not None:
-        held = f"which hold {alone_share:.1%} of the whole gain"
-        missing += f" The {of} alone has {', '.join(alone)}, {held}."
-    for one in refused:
-        lost = "" if one["share"] is None else f", which holds {one['share']:.1%} of the whole gain"
-        missing += f" It does not adapt `{one['modules']}`{lost}: {one['why']}."
-    return (
-        f"# LoRA adapter cut from {article} {of} of {base}\n\n"
-        f"Rule: {row['rule']}; {row['parameters']} parameters, those of a uniform rank "
-        f"{row['budget']}{f', padded to rank {padded}' if padded else ''}. "
-        f"{said}{carries}{missing}\n\n"
-        f"With `base_model = {opened}`, a class of transformers, "
-        "`PeftModel.from_pretrained(base_model, folder)` adds it; `plan.json` goes into "
-        "`LoraConfig(**...)`.\n"
-    )
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 
 from lib.checkpoints.measures import SLIGHT, head_ranks, measured, middle_rate
-from lib.checkpoints.tables.decomposed import ROUNDING, SPECTRA
+from lib.checkpoints.tables.decomposed import EVOLVED, ROUNDING
 from lib.checkpoints.tables.drawn import DRAWN
-from lib.checkpoints.tables.planned import PLANNED
+from lib.checkpoints.tables.planned import EXAMPLE
 from lib.pages.measures import setup_rows, write_measures
 from lib.work.command import OutFolder, run
 from lib.work.schemas import Schema, write_tables_of
@@ -17,9 +17,9 @@ HEADLINES = {"attributed_less_uniform": ("attributed_less_uniform", "")}
 
 def main(models: list[Path], metrics: OutFolder) -> None:
     """Write `tables`, `measures.csv` and `headlines.json` of the models in these folders."""
-    tables = {name: stacked(models, f"plans/{name}", one) for name, one in PLANNED.items()}
+    tables = {name: stacked(models, f"plans/{name}", one) for name, one in EXAMPLE.items()}
     tables["rounding"] = stacked(models, "rounding", ROUNDING)
-    tables["heads"] = head_ranks(stacked(models, "pretrained", SPECTRA))
+    tables["heads"] = head_ranks(stacked(models, "pretrained", EVOLVED))
     rate = middle_rate(tables["pruning"])
     said = setup_rows({"slight": f"{SLIGHT:g}", "pruning_rate": f"{rate:.0%}"})
     write_tables_of(DRAWN, tables, metrics / "tables", small=True)

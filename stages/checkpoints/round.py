@@ -9,8 +9,8 @@ import torch
 
 from lib.checkpoints.folders import check_pair, layer_of, open_checkpoint
 from lib.checkpoints.snapshots import open_snapshots
+from lib.checkpoints.tables.decomposed import ROUNDING
 from lib.checkpoints.update_spectra import rounding_edge, update_of
-from lib.files.tables import write_table
 from lib.matrices.ranks import summaries
 from lib.matrices.spectra import singular_values
 from lib.work.cells import Tables, joined, spread_cells
@@ -24,7 +24,7 @@ def main(base: Path, tuned: Path, rounding: OutFile) -> None:
         (rounded, base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)
     ]
     found = spread_cells({"": jobs}, label=f"rounding of {tuned}", unit="snapshot")[""]
-    write_table(joined(found, "rounding"), rounding)
+    ROUNDING.write(joined(found, "rounding"), rounding)
 
 
 def rounded(base: Path, tuned: Path, name: str, step: int) -> Tables:

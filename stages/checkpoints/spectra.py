@@ -15,15 +15,13 @@ of each run, at most `kept` of a matrix (0 for as many as a plan can ask): the s
 serves plans and adapters.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import maxsize
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from lib.checkpoints.adapters import whether
@@ -36,49 +34,15 @@ from lib.checkpoints.folders import (
     n_matrices,
     open_checkpoint,
 )
-from lib.checkpoints.heads import (
-    Heads,
-    attention_tensors,
-    factor,
-    heads,
-    initial_values,
-    rotation,
-    update_values,
-)
-from lib.checkpoints.plans import largest_rank
+from lib.checkpoints.heads import attention_tensors
+from lib.checkpoints.layer_spectra import head_rows, loader, matrix_row, slices
 from lib.checkpoints.snapshots import Snapshot, tuned_snapshots
-from lib.checkpoints.stored import load_tensor, stored_names
-from lib.checkpoints.update_spectra import (
-    FLOOR,
-    Product,
-    Triplets,
-    chosen_method,
-    decomposed,
-    rounding_edge,
-    squared_norm,
-    update_of,
-)
+from lib.checkpoints.tables.decomposed import SPECTRA
+from lib.checkpoints.update_spectra import Product
 from lib.files.files import InputError, clear
 from lib.files.params import Interval, read_params
-from lib.files.tables import write_table
-from lib.matrices.ranks import summaries
-from lib.matrices.spectra import product_singular_values, update_factors
-from lib.training.devices import generator
 from lib.work.cells import Course, joined, spread_cells
 from lib.work.command import OutFile, run
-
-SEED = 0  # of randomised ranges: every matrix has a draw of its own
-RTOL = 1e-3  # of the numerical rank
-NUMBERS = (
-    "norm",
-    "stable_rank",
-    "effective_rank",
-    "numerical_rank",
-    "rank_90",
-    "rank_95",
-    "rank_99",
-)
-Load = Callable[[str], Tensor]  # a tensor of a checkpoint by its name
 
 
 @dataclass(frozen=True)
@@ -141,7 +105,7 @@ def main(
             for tensors, _ in cell.states:
                 name = f"layer-{layer.number:04d}.safetensors"
                 write_factors(Path(factors) / layer.run / name, tensors)
-    write_table(table, spectra)
+    SPECTRA.write(table, spectra)
 
 
 def layers(
@@ -197,164 +161,15 @@ def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Course:
     for name in layer.matrices:
         for of, W_0, W in slices(name, begun(name), of_tuned(name)):
             kept = layer.kept if of == name else 0
-            row, triplets = matrix_row(params, of, W_0, W, kept)
+            row, triplets = matrix_row(params.method, params.rank, of, W_0, W, kept)
             rows.append(row)
             tensors |= as_tensors(of, triplets) if kept else {}
     if layer.heads:
-        rows += head_rows(params, layer, begun, ended)
+        of_heads = (layer.config, layer.heads, params.rotary_offsets)
+        rows += head_rows(*of_heads, begun, ended, initial=layer.initial)
     labels = {"run": layer.run, "step": layer.step, "layer": layer.number}
     table = pd.DataFrame([labels | row for row in rows])
     return Course({"spectra": table}, [(tensors, [])] if tensors else [])
-
-
-def loader(
-    places: Sequence[Path],
-    stored: Mapping[str, str] | None = None,
-    by_columns: Sequence[str] = (),
-) -> Callable[[str], Any]:
-    """A reader of tensors from the one of some places that has them, by name or as `stored`."""
-    placed = {name: place for place in places for name in stored_names(place)}
-
-    def load(name: str) -> Any:
-        own = name if name in placed or not stored else stored[name]
-        return load_tensor(placed[own], own, by_columns=own in by_columns)
-
-    return load
-
-
-def slices(name: str, W_0: Tensor, W: Any) -> Iterator[tuple[str, Tensor, Any]]:
-    """The matrices of a tensor, with names: those of all experts where they are stored together."""
-    if W_0.dim() == 2:
-        yield name, W_0, W
-        return
-    for number, pair in enumerate(zip(W_0, W, strict=True)):
-        yield f"{name}.{number}", *pair
-
-
-def matrix_row(
-    params: Spectra, name: str, W_0: Tensor, W: Tensor | Product, kept: int = 0
-) -> tuple[dict[str, Any], Triplets]:
-    """What is said of a matrix's update, and at most `kept` of its triplets, as many as matter.
-
-    Rows of words that only one of the two has are left out. The product that an adapter adds is
-    known as it is: no rounding of W has an edge there.
-    """
-    if isinstance(W, Product):
-        method = "factors"
-        edge = 0.0
-    else:
-        n_rows = min(len(W_0), len(W))
-        W_0 = W_0[:n_rows]
-        W = W[:n_rows]
-        method = chosen_method((W.shape[0], W.shape[1]), params.method)
-        edge = rounding_edge(W_0, W)
-    update = update_of(W, W_0)
-    source = generator(SEED, name)
-    try:
-        found = decomposed(update, method, params.rank, source, kept)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from error
-    sigma = found.sigma.numpy()
-    total = found.squared_norm
-    if method in ("gram", "randomised") and len(sigma):
-        edge = max(edge, FLOOR * float(sigma[0]))
-    above_edge = int((sigma > edge).sum())
-    complete = method == "factors" or len(sigma) == min(W.shape)
-    row = {
-        "module": name,
-        "head": 0,
-        "offset": 0,
-        "of": "update",
-        "rows": W.shape[0],
-        "cols": W.shape[1],
-        **numbers(sigma, total, complete),
-        "base_norm": squared_norm(W_0) ** 0.5,
-        "tail": 0.0 if complete else max(total - float(np.square(sigma).sum()), 0.0),
-        "edge": edge,
-        "rank_above_edge": above_edge,
-        "method": method,
-        "singular_values": sigma,
-        "errors": found.errors.numpy(),
-    }
-    return row, found.triplets.first(max(above_edge, largest_rank(sigma, total)))
-
-
-def head_rows(params: Spectra, layer: Layer, begun: Load, ended: Load) -> Iterator[dict[str, Any]]:
-    """The products of every head, at each offset of rotary positions: at the base, and updates."""
-    config = layer.config
-    rotations = {}
-    for offset in params.rotary_offsets:
-        R = rotation(config, offset)
-        if R is not None and (offset == 0 or not torch.equal(R, torch.eye(len(R)).double())):
-            rotations[offset] = R
-    first, last = (
-        heads(config, layer.heads, load, fold_norms=True, repeated=False) for load in (begun, ended)
-    )
-    d_model, d_head = first.W_Q.shape[-2:]
-    spectra = by_factors if 2 * d_head < d_model else by_products
-    for (product, offset, of), sigma in spectra(first, last, rotations).items():
-        if of == "initial" and not layer.initial:
-            continue
-        for head, values in enumerate(sigma.numpy(), 1):
-            yield {
-                "module": product,
-                "head": head,
-                "offset": offset,
-                "of": of,
-                "rows": d_model,
-                "cols": d_model,
-                **numbers(values, float(np.square(values).sum()), complete=True),
-                "tail": 0.0,
-                "method": "full",
-                "singular_values": values,
-                "errors": np.zeros(0),
-            }
-
-
-def by_factors(
-    first: Heads, last: Heads, rotations: Mapping[int, Tensor]
-) -> dict[tuple[str, int, str], Tensor]:
-    """The singular values of every product, each projection being decomposed once."""
-    group = len(first.W_Q) // len(first.W_K)
-    queries, keys, values, outputs = (factor(W_0, W) for W_0, W in zip(first, last, strict=True))
-    keys = keys.repeated(group)
-    pairs = {("W_KQ", offset): (queries.turned(R), keys) for offset, R in rotations.items()}
-    pairs["W_VO", 0] = (values.repeated(group), outputs)
-    found = {}
-    for place, (A, B) in pairs.items():
-        found[*place, "initial"] = initial_values(A, B)
-        found[*place, "update"] = update_values(A, B)
-    return found
-
-
-def by_products(
-    first: Heads, last: Heads, rotations: Mapping[int, Tensor]
-) -> dict[tuple[str, int, str], Tensor]:
-    """The singular values of every product, of heads too wide for `by_factors`."""
-    group = len(first.W_Q) // len(first.W_K)
-    keys, values = (
-        [W.repeat_interleave(group, 0) for W in pair]
-        for pair in ((first.W_K, last.W_K), (first.W_V, last.W_V))
-    )
-    pairs = {
-        ("W_KQ", offset): ((first.W_Q @ R, keys[0]), (last.W_Q @ R, keys[1]))
-        for offset, R in rotations.items()
-    }
-    pairs["W_VO", 0] = ((values[0], first.W_O), (values[1], last.W_O))
-    found = {}
-    for place, (before, after) in pairs.items():
-        found[*place, "initial"] = product_singular_values(*before)
-        found[*place, "update"] = product_singular_values(*update_factors(*after, *before))
-    return found
-
-
-def numbers(sigma: np.ndarray, total: float, complete: bool) -> dict[str, float]:
-    """Norm and ranks; without all singular values, only those that the leading ones tell."""
-    if complete:
-        found = summaries([sigma], RTOL)
-        return {name: float(found[name][0]) for name in NUMBERS}
-    stable = total / float(sigma[0]) ** 2 if sigma[0] > 0 else 0.0
-    return dict.fromkeys(NUMBERS, np.nan) | {"norm": total**0.5, "stable_rank": stable}
 
 
 if __name__ == "__main__":

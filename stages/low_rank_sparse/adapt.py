@@ -11,11 +11,11 @@ from torch import Tensor
 from lib.files.files import InputError
 from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.files.runs import open_run
-from lib.files.tables import write_table
 from lib.low_rank_sparse.adapters import adapted, adapters_gradient, initial_adapters
 from lib.low_rank_sparse.configurations import COLUMNS, named
 from lib.low_rank_sparse.one_layer import SampleLoss, Weights, numbers, score
 from lib.low_rank_sparse.patterns import epochs, read_patterns
+from lib.low_rank_sparse.tables.adapted import ADAPT
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
 from lib.work.cells import Tables, joined, spread_cells
@@ -80,7 +80,7 @@ def main(
             for seed in adaptation.seeds
         ]
     parts = spread_cells({"": jobs}, device=params.device, label="adapters", unit="adapter")[""]
-    write_table(joined(parts, "adapters"), table)
+    ADAPT.write(joined(parts, "adapters"), table)
 
 
 @torch.inference_mode()

@@ -18,7 +18,6 @@ from torch.linalg import vector_norm
 
 from lib.files.params import Fraction, Interval, Seed, read_params
 from lib.files.runs import open_run, open_runs
-from lib.files.tables import write_table
 from lib.low_rank_sparse.cuts import Cut, changed_updates, low_rank_models
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
@@ -41,6 +40,7 @@ from lib.low_rank_sparse.sparsity import (
     without_columns,
 )
 from lib.low_rank_sparse.subspaces import place
+from lib.low_rank_sparse.tables.cut import DIRECTIONS, NEURONS, PRUNE, TRUNCATE
 from lib.matrices.low_rank import in_random_directions
 from lib.matrices.pruning import n_pruned, pruning_rates
 from lib.matrices.spectra import gaussian_of_equal_norm
@@ -97,10 +97,10 @@ def main(
     parts = spread_cells(
         {"": jobs}, device=device, label=section, unit="seed", size=lambda *given: len(given[4:])
     )[""]
-    write_table(joined(parts, "truncate"), truncate)
-    write_table(joined(parts, "directions"), directions)
-    write_table(joined(parts, "prune"), prune)
-    write_table(joined(parts, "neurons"), neurons)
+    TRUNCATE.write(joined(parts, "truncate"), truncate)
+    DIRECTIONS.write(joined(parts, "directions"), directions)
+    PRUNE.write(joined(parts, "prune"), prune)
+    NEURONS.write(joined(parts, "neurons"), neurons)
 
 
 def cut_seeds(

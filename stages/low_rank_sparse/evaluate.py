@@ -19,7 +19,7 @@ from lib.low_rank_sparse.measures import (
 from lib.low_rank_sparse.tables.adapted import ADAPT
 from lib.low_rank_sparse.tables.cut import DIRECTIONS, NEURONS, PRUNE, TRUNCATE
 from lib.low_rank_sparse.tables.drawn import DRAWN
-from lib.low_rank_sparse.tables.swept import TRAININGS
+from lib.low_rank_sparse.tables.swept import SWEPT
 from lib.low_rank_sparse.tables.trained import LOSSES, SPECTRA
 from lib.pages.measures import Row, setup_rows, write_measures
 from lib.work.command import OutFile, OutFolder, run
@@ -97,7 +97,7 @@ def main(
         "neurons": NEURONS.read(neurons),
         "adapt": ADAPT.read(adapt),
     }
-    swept = as_swept(TRAININGS.read(sweep), params.fit_from_n_patterns)
+    swept = as_swept(SWEPT.read(sweep), params.fit_from_n_patterns)
     of_samples = swept["varies"] == "n_train"  # there updates are not looked at
     tables = {
         **by_configuration,

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from lib.files.files import InputError
 from lib.files.params import Positive, Seeds, Steps, read_cases, read_params
-from lib.files.tables import write_table
 from lib.low_rank_sparse.configurations import COLUMNS
 from lib.low_rank_sparse.cuts import changed_updates
 from lib.low_rank_sparse.energy import around_each
@@ -35,6 +34,7 @@ from lib.low_rank_sparse.one_layer import (
 from lib.low_rank_sparse.patterns import PatternSizes, draw_patterns, epochs, permuted
 from lib.low_rank_sparse.sparsity import norm_groups
 from lib.low_rank_sparse.sweeps import Problem, Row, Sweep, Training, problems
+from lib.low_rank_sparse.tables.swept import TRAININGS
 from lib.matrices.low_rank import in_random_directions, truncated_models, update_spectra
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
@@ -82,7 +82,7 @@ def main(
     parts = spread_cells({"": jobs}, device=device, label=section, unit="problem")[""]
     found = {cell: part["trainings"] for cell, part in zip(cells, parts, strict=True)}
     tables = [pd.DataFrame([labels] * len(found[cell])).join(found[cell]) for labels, cell in asked]
-    write_table(pd.concat(tables, ignore_index=True), table)
+    TRAININGS.write(pd.concat(tables, ignore_index=True), table)
 
 
 def read_sweeps(files: Sequence[Path], shared: Row) -> list[tuple[Sweep, str]]:

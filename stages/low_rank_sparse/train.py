@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lib.files.params import Count, Interval, Positive, Steps, read_cases, read_params
 from lib.files.runs import Layout, clear_runs, write_run
-from lib.files.tables import write_table
 from lib.low_rank_sparse.configurations import Configuration
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
@@ -23,6 +22,7 @@ from lib.low_rank_sparse.one_layer import (
     score,
 )
 from lib.low_rank_sparse.patterns import Samples, permuted, read_patterns, stacked_epochs
+from lib.low_rank_sparse.tables.trained import LOSSES
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
@@ -87,7 +87,7 @@ def main(
     for way in ways:
         write_configuration(runs, way, courses[way.name])
     tables = [course.tables for of_way in courses.values() for course in of_way]
-    write_table(joined(tables, "losses"), losses)
+    LOSSES.write(joined(tables, "losses"), losses)
 
 
 def chunks(way: Configuration, n: int) -> Iterator[Configuration]:

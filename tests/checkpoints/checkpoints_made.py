@@ -134,9 +134,19 @@ def planned(
     found = Planned(base, tuned, Path.cwd())
     table = found.folder / "spectra.parquet"
     factors = found.folder / "factors"
-    spectra.main("s", base, tuned, table, str(factors), kept)
-    given = (base, tuned, str(text), table, factors, found.folder / "plans", saved)
-    plan.main("p", "m", *given, thorough=thorough)
+    pair = {"base": base, "spectra": table}
+    spectra.main(section="s", **pair, snapshots=tuned, factors=str(factors), kept=kept)
+    plan.main(
+        section="p",
+        measure="m",
+        **pair,
+        tuned=tuned,
+        text=str(text),
+        factors=factors,
+        plans=found.folder / "plans",
+        modules_to_save=saved,
+        thorough=thorough,
+    )
     return found
 
 

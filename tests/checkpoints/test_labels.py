@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from lib.checkpoints import pruned_gains
 from lib.checkpoints.accuracy import accuracy, counting_right
-from lib.checkpoints.gains import Parts, share_and_noise
+from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts, share_and_noise
 from lib.checkpoints.loading import opened_by, task_type
 from lib.checkpoints.samples import enough_samples, few_labels, labels_of_samples
 from lib.checkpoints.texts import counted, pieces, read_batches
 from lib.files.files import InputError
-from stages.checkpoints import plan
 
 IDS = torch.arange(40).view(8, 5)
 CLASSES = {"input_ids": IDS, "labels": torch.tensor([0, 1, -100, 1, 0, 1, 0, 1])}
@@ -150,7 +150,7 @@ def test_the_number_of_classes_is_said_where_the_base_lacks_the_head():
     assert opened_by(tuned, tuned, "a") == 'BertForSequenceClassification.from_pretrained("a")'
 
 
-class Held:
+class Held(LinearUpdates):
     """The weights of three modules of like size, and of one a tenth as large; what is set stays."""
 
     def __init__(self, small: float):
@@ -173,15 +173,15 @@ class Held:
 def test_a_module_of_much_smaller_entries_is_pruned_on_its_own(small, groups, lost):
     """Ranked with the others the smallest half would have it nearly whole."""
     linear = Held(small)
-    assert plan.of_like_size(linear) == groups
-    measure = SimpleNamespace(linear=linear, batches=[])
-    params = SimpleNamespace(pruning_rates=(0.5,))
+    assert pruned_gains.of_like_size(linear) == groups
+    measure = object.__new__(GainMeasure)
+    measure.linear, measure.batches = linear, []
 
     def keep(name, compute):
         zeros = {one: int((W == 0).sum()) for one, W in linear.made.items()}
         return zeros if "weights" in name else compute()
 
-    [(what, rate, zeros), *others] = plan.pruned(params, measure, keep)
+    [(what, rate, zeros), *others] = pruned_gains.pruned([0.5], measure, keep)
     assert (what, rate, len(others)) == ("weights, smallest first", 0.5, 2)
     assert sum(zeros.values()) == 800
     assert zeros["c"] == lost if lost else zeros["c"] > 220

@@ -72,8 +72,9 @@ def classifiers(kind, folder):
 
 def adapters_of(stage, plans, saves="no"):
     """Run the stage adapt; what is listed."""
-    made = Path("plans"), Path("factors"), Path("adapters")
-    stage("checkpoints.adapt", {}, plans.base, plans.tuned, *made, saves)
+    made = {name: Path(name) for name in ("plans", "factors", "adapters")}
+    given = {"base": plans.base, "tuned": plans.tuned, "modules_to_save": saves}
+    stage("checkpoints.adapt", {}, **given, **made)
     return json.loads(Path("adapters/adapters.json").read_text())
 
 
@@ -137,7 +138,8 @@ def test_experts_that_are_held_together_are_named_with_their_share(stage, tmp_pa
 
 def test_experts_that_are_stored_together_have_a_spectrum_each(stage, tmp_path):
     base, tuned = pair("gpt_oss", tmp_path)
-    stage("checkpoints.spectra", {"s": SPECTRA}, "s", base, tuned, Path("spectra.parquet"))
+    given = {"base": base, "snapshots": tuned, "spectra": Path("spectra.parquet")}
+    stage("checkpoints.spectra", {"s": SPECTRA}, section="s", **given)
     table = pd.read_parquet("spectra.parquet").set_index("module")
     name = "model.layers.1.mlp.experts.down_proj"
     W_0, W = (load_file(folder / "model.safetensors")[name] for folder in (base, tuned))

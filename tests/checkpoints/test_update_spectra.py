@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from lib.checkpoints import update_spectra
+from lib.checkpoints.layer_spectra import matrix_row
 from lib.checkpoints.update_spectra import (
     EXCESS,
     FLOOR,
@@ -21,7 +22,6 @@ from lib.checkpoints.update_spectra import (
     update_of,
 )
 from lib.files.files import InputError
-from stages.checkpoints.spectra import Spectra, matrix_row
 
 RANK = 12
 LOW = 5  # the rank of what has an exact one
@@ -156,7 +156,7 @@ def test_a_flat_tail_has_values_with_errors_and_a_steep_one_next_to_none(small_l
 @pytest.mark.parametrize("method", ["gram", "randomised"])
 def test_a_merged_adapter_of_rank_8_has_rank_8(seed, method):
     W_0, W = merged(seed)
-    row, triplets = matrix_row(Spectra(method, 64, (0,)), "module", W_0, W, 500)
+    row, triplets = matrix_row(method, 64, "module", W_0, W, 500)
     assert len(triplets.sigma) == max(8, row["rank_above_edge"]) == 8
     assert row["tail"] < 1e-10 * row["norm"] ** 2
 
@@ -167,7 +167,7 @@ def test_the_edge_is_not_below_what_the_arithmetic_makes(method):
     factors.
     """
     W_0, W = merged(0, size=1.0)
-    row, _ = matrix_row(Spectra(method, 256, (0,)), "module", W_0, W)
+    row, _ = matrix_row(method, 256, "module", W_0, W)
     assert row["rank_above_edge"] == 8
     assert row["edge"] == FLOOR * row["singular_values"][0] > rounding_edge(W_0, W)
 
@@ -186,7 +186,7 @@ def test_an_update_beyond_the_range_of_its_type_is_refused(small_limit, method):
     W = torch.ones(300, 280, dtype=torch.float64 if method == "full" else torch.bfloat16)
     W *= 1e200 if method == "full" else 3e38
     with pytest.raises(InputError, match="module: wanted an update whose entries"):
-        matrix_row(Spectra(method, 8, (0,)), "module", -W, W)
+        matrix_row(method, 8, "module", -W, W)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])

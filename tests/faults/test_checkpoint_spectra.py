@@ -18,7 +18,8 @@ import os, resource, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from pathlib import Path
 from stages.checkpoints.spectra import main
-main("checkpoints.spectra", *map(Path, sys.argv[1:]))
+named = zip(("base", "snapshots", "spectra"), map(Path, sys.argv[1:]), strict=True)
+main(section="checkpoints.spectra", **dict(named))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -2,7 +2,6 @@
 is one slow test.
 """
 
-import importlib
 import os
 import shutil
 from contextlib import contextmanager
@@ -13,18 +12,6 @@ import pytest
 from tools import lora
 
 
-def call(stage, *arguments):
-    """A stage in this process."""
-    words = [str(one) for one in arguments]
-    options = dict(word.removeprefix("--").split("=") for word in words if word.startswith("--"))
-    named = {
-        name.replace("-", "_"): int(value) if value.isdigit() else value
-        for name, value in options.items()
-    }
-    given = [one for one in arguments if not str(one).startswith("--")]
-    importlib.import_module(f"stages.checkpoints.{stage}").main(*given, **named)
-
-
 @contextmanager
 def working_in(kept, at):
     """A copy of a folder to work in."""
@@ -33,7 +20,6 @@ def working_in(kept, at):
         patch.chdir(at)
         patch.delenv("DVC_ROOT", raising=False)
         patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
-        patch.setattr(lora, "call", call)
         yield at
 
 

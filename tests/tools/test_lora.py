@@ -368,5 +368,7 @@ def test_stages_run_in_this_process_and_their_error_is_that_of_the_program(
     assert "How to load an adapter" in run()
     Path("out/spectra.parquet").unlink()
     with pytest.raises(InputError, match="nowhere"):
-        paths = map(Path, ("base", "tuned", "nowhere", "out/factors", "out/adapters"))
-        lora.call("adapt", *paths, "--ranks=equal")
+        named = {"base": "base", "tuned": "tuned", "plans": "nowhere"}
+        named |= {"factors": "out/factors", "adapters": "out/adapters"}
+        paths = {name: Path(path) for name, path in named.items()}
+        lora.call("adapt", **paths, ranks="equal")

@@ -14,14 +14,16 @@ from lib.files.files import InputError
 from lib.files.params import read_params
 from stages.checkpoints.plan import Measure, Plan
 from tests.checkpoints.checkpoints_made import MEASURE, TEXT
-from tests.tools.lora_made import call, run, working_in
+from tests.tools.lora_made import run, working_in
 from tools import lora
+
+CALL = lora.call
 
 
 @pytest.fixture
 def folder(kept, tmp_path, monkeypatch):
     with working_in(kept, tmp_path / "made") as at:
-        monkeypatch.setattr(lora, "call", lambda *_: pytest.fail("work began"))
+        monkeypatch.setattr(lora, "call", lambda *_, **__: pytest.fail("work began"))
         yield at
 
 
@@ -166,7 +168,7 @@ def test_for_a_model_that_transformers_lacks_or_with_code_of_its_own_nothing_is_
 def test_where_nothing_is_planned_the_page_has_spectra_only(folder, monkeypatch):
     config = json.loads(Path("base/config.json").read_text()) | {"architectures": ["MyOwn"]}
     Path("tuned/config.json").write_text(json.dumps(config))
-    monkeypatch.setattr(lora, "call", call)
+    monkeypatch.setattr(lora, "call", CALL)
     assert "<strong>Spectra only:</strong>" in run()
     assert not Path("out/plans").exists()
 

@@ -59,6 +59,25 @@ def test_another_type_is_refused_by_writer_and_reader(tmp_path, column, values, 
         EVENTS.read(tmp_path / "a.parquet")
 
 
+def test_a_table_may_lack_an_optional_column_and_no_other(tmp_path):
+    few = EVENTS.also("found  number?  on a text\nright  truth?  of a classifier")
+    rows = pd.DataFrame(ROWS)
+    for added in ({}, {"right": [True, False]}, {"right": [True, False], "found": [0.5, 1.0]}):
+        few.write(rows.assign(**added), tmp_path / "a")
+        names = [name for name in ("found", "right") if name in added]
+        assert list(few.read(tmp_path / "a")) == ["seed", "time", "name", "p", *names]
+    with pytest.raises(InputError, match=r"column found: wanted number .on a text., got "):
+        few.write(rows.assign(found="much"), tmp_path / "a")
+    few.write(rows.assign(found=1.0), tmp_path / "b")
+    wanted = "wanted a table with the columns seed, time, name, p, found, right, got columns"
+    with pytest.raises(InputError, match=wanted):
+        few.whole().read(tmp_path / "b")
+    with pytest.raises(
+        InputError, match="wanted a table with the columns seed, time, name, p, got"
+    ):
+        few.write(rows.drop(columns="p"), tmp_path / "c")
+
+
 def test_a_column_that_is_not_there_is_named(tmp_path):
     pd.DataFrame(ROWS).drop(columns="time").to_parquet(tmp_path / "a")
     wanted = "wanted a table with the columns seed, time, name, p, got columns seed, name, p"

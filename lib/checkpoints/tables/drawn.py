@@ -1,7 +1,7 @@
 """The tables in git of the example, of which measures are taken and figures are drawn."""
 
 from lib.checkpoints.tables.decomposed import ROUNDING
-from lib.checkpoints.tables.planned import PLANNED
+from lib.checkpoints.tables.planned import EXAMPLE
 from lib.work.schemas import schema
 
 MODEL = "model  text  the kind of the model"
@@ -17,7 +17,7 @@ stable_rank  number   the squared Frobenius norm over the squared operator norm
 text         text     on which it was trained: language, or the same text permuted
 """)
 DRAWN = {
-    **{name: one.also(MODEL) for name, one in PLANNED.items()},
+    **{name: one.also(MODEL) for name, one in EXAMPLE.items()},
     "rounding": ROUNDING.also(MODEL),
     "heads": HEADS,
 }

@@ -2,7 +2,7 @@
 
 from lib.low_rank_sparse.tables.adapted import ADAPT
 from lib.low_rank_sparse.tables.cut import NEURONS, PRUNE, TRUNCATE
-from lib.low_rank_sparse.tables.swept import SAMPLES, TRAININGS
+from lib.low_rank_sparse.tables.swept import SAMPLES, SWEPT
 from lib.low_rank_sparse.tables.trained import LOSSES, SPECTRA, STEPS
 
 DRAWN = {
@@ -13,7 +13,7 @@ DRAWN = {
     "prune": PRUNE,
     "neurons": NEURONS,
     "adapt": ADAPT,
-    "sweep": TRAININGS.also("""
+    "sweep": SWEPT.also("""
 n_batches  number  the number of the first batch that is fitted, from 1 on, NaN where none is
 in_fit     truth   whether it counts for a power law
 """),

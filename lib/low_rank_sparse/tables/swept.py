@@ -4,15 +4,15 @@ from lib.low_rank_sparse.tables.scores import SCORES
 from lib.work.schemas import schema
 
 OF_MATRIX = """\
-{0}_energy           number   of its update: the share of the squares in the k leading directions
-{0}_energy_2         number   in the two leading ones
-{0}_gap              number   its singular value k + 1 over the k-th
-{0}_gap_2            number   its third over its second
-{0}_next             number   its singular value k + 1
-{0}_singular_values  numbers  from the largest on"""
+{0}_energy           number?   of its update: the share of the squares in the k leading directions
+{0}_energy_2         number?   in the two leading ones
+{0}_gap              number?   its singular value k + 1 over the k-th
+{0}_gap_2            number?   its third over its second
+{0}_next             number?   its singular value k + 1
+{0}_singular_values  numbers?  from the largest on"""
 OF_MATRICES = "\n".join(OF_MATRIX.format(matrix) for matrix in ("W_Q", "W_K", "W_V", "W_O"))
 TRAININGS = schema(f"""
-A training of a sweep; k is the number of its label-relevant patterns.
+A training of a sweep with k label-relevant patterns; what no sweep looks at, the table lacks.
 sweep            text     the name of the sweep
 varies           text     the parameter that varies
 value            number   the value of it, or k where labels vary
@@ -38,15 +38,16 @@ n_neurons        integer  the neurons
 n_steps          integer  the largest number of steps
 fitted_step      integer  the first step with a loss below that of a fit, -1 where there is none
 {SCORES}
-hinge_at_rank_2         number  the hinge loss where all updates are cut to rank 2
-hinge_at_rank_below     number  to rank k - 1
-hinge_at_rank_k         number  to rank k
-hinge_without_attention number  where W_Q and W_K are as they began
+hinge_at_rank_2         number?  the hinge loss where all updates are cut to rank 2
+hinge_at_rank_below     number?  to rank k - 1
+hinge_at_rank_k         number?  to rank k
+hinge_without_attention number?  where W_Q and W_K are as they began
 {OF_MATRICES}
 small_share                 number  the share of small neurons
 large_over_small            number  the mean norm of the large ones over that of the small
-hinge_in_random_directions  number  the hinge loss with all updates in k random directions
+hinge_in_random_directions  number?  the hinge loss with all updates in k random directions
 """)
+SWEPT = TRAININGS.whole()
 SAMPLES = schema("""
 A number of label-relevant tokens.
 sweep       text     the name of the sweep

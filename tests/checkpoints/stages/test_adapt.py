@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from lib.checkpoints.cut_adapters import left_out
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.update_spectra import leading_triplets
-from stages.checkpoints.adapt import left_out
+from lib.files.files import InputError
 from tests.checkpoints.checkpoints_made import (
     FEW,
     SPECTRA,
@@ -36,14 +37,15 @@ CONFIG = "adapter_config.json"
 def adapt(stage):
     """Run the stage; its folder, and what is listed of each adapter, by the folder's name."""
 
-    def run(plans, *words, table=None):
+    def run(plans, *, table=None, **options):
         made = plans.folder / "plans"
         if table is not None:
             made = Path(shutil.copytree(made, "changed"))
             table.to_parquet(made / "plans.parquet")
         out = Path("adapters")
-        arguments = plans.base, plans.tuned, made, plans.folder / "factors", out, *words
-        stage("checkpoints.adapt", {}, *arguments)
+        given = {"base": plans.base, "tuned": plans.tuned, "plans": made}
+        given |= {"factors": plans.folder / "factors", "adapters": out}
+        stage("checkpoints.adapt", {}, **given, **options)
         listed = json.loads((out / "adapters.json").read_text())
         return out, {one["folder"]: one for one in listed}
 
@@ -101,8 +103,8 @@ def test_of_each_budget_the_rule_that_was_chosen_becomes_the_adapter(plans, adap
 def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(plans, adapt):
     table = plans.table("plans")
     is_mixed = (table["rule"] == "attributed") & (table["shuffle"] == 0)
-    words = "no", "equal", "org/model"
-    out, listed = adapt(plans, *words, table=table.assign(chosen=is_mixed))
+    named = {"ranks": "equal", "name": "org/model"}
+    out, listed = adapt(plans, **named, table=table.assign(chosen=is_mixed))
     [row] = plans.rows(rule="attributed", shuffle=0, budget=3)
     assert len({rank for rank in row["ranks"] if rank}) > 1
     adapter = out / "rank-3"
@@ -117,6 +119,18 @@ def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(plans, 
     assert "\nbase_model: org/model\n" in card
 
 
+def test_plans_of_other_columns_are_refused_by_name(llama, adapt):
+    table = llama.table("plans")
+    with pytest.raises(InputError, match=r"plans.parquet: wanted .* columns budget, .*, got"):
+        adapt(llama, table=table.drop(columns="ranks"))
+
+
+def test_plans_of_other_types_are_refused_by_name(llama, adapt):
+    table = llama.table("plans").assign(chosen=0.5)
+    with pytest.raises(InputError, match=r"column chosen: wanted truth .*, got double"):
+        adapt(llama, table=table)
+
+
 @pytest.mark.parametrize("saved", ["no", "yes"])
 def test_the_base_is_measured_in_the_type_in_which_it_is_stored(
     stage, adapt, tmp_path, text, saved
@@ -125,7 +139,7 @@ def test_the_base_is_measured_in_the_type_in_which_it_is_stored(
     for folder in pair:
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
     plans = planned(*pair, text, saved=saved, **FEW)
-    out, listed = adapt(plans, saved)
+    out, listed = adapt(plans, modules_to_save=saved)
     found = loss_of(adapted(plans.base, out / "rank-3"))
     assert chosen(plans, 3)["loss_on_base"] == pytest.approx(found, rel=1e-5)
     assert listed["rank-3"]["parameters"] == n_held(out / "rank-3")
@@ -139,7 +153,7 @@ def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, adapt, tmp_pa
     model.resize_token_embeddings(260, mean_resizing=False)
     model.save_pretrained(tuned)
     plans = planned(base, tuned, text, saved="yes", **FEW)
-    out, listed = adapt(plans, "yes")
+    out, listed = adapt(plans, modules_to_save="yes")
     row = chosen(plans, 3)
     found = loss_of(adapted(base, out / "rank-3"))
     assert found == pytest.approx(row["loss_on_base"], rel=1e-4)
@@ -161,9 +175,10 @@ def test_an_update_is_decomposed_again_only_for_more_than_was_kept(
         again.append(arguments)
         return leading_triplets(*arguments)
 
-    monkeypatch.setattr("stages.checkpoints.adapt.leading_triplets", counted)
-    files = Path("spectra.parquet"), "factors", kept
-    stage("checkpoints.spectra", {"s": SPECTRA}, "s", plans.base, plans.tuned, *files)
+    monkeypatch.setattr("lib.checkpoints.cut_adapters.leading_triplets", counted)
+    given = {"section": "s", "base": plans.base, "snapshots": plans.tuned}
+    given |= {"spectra": Path("spectra.parquet"), "factors": "factors", "kept": kept}
+    stage("checkpoints.spectra", {"s": SPECTRA}, **given)
     after = load_file(adapt(plans)[0] / "rank-3" / HELD)
     assert len(again) == n_again
     for name in (key for key in once if "lora_A" in key):
@@ -201,7 +216,7 @@ def test_what_the_tuned_model_alone_has_is_named_with_its_share(
     fit(ended, 12, input_ids=windows(TEXT), labels=windows(TEXT))
     tuned = model_saved(ended, tmp_path / "tuned")
     plans = planned(base, tuned, text, saved=saved, **FEW)
-    out, listed = adapt(plans, saved)
+    out, listed = adapt(plans, modules_to_save=saved)
     one = listed["rank-3"]
     found = loss_of(adapted(base, out / "rank-3"))
     assert found == pytest.approx(chosen(plans, 3)["loss_on_base"], rel=1e-4)

@@ -6,7 +6,7 @@ PARAMS = {"seed": 3, "n_bytes": 5000, "n_measured_bytes": 1000}
 
 
 def test_texts_of_two_languages_and_a_null(stage):
-    stage("checkpoints.generate", {"example": PARAMS}, "example", Path("texts"))
+    stage("checkpoints.generate", {"example": PARAMS}, section="example", texts=Path("texts"))
     texts = {path.stem: path.read_bytes() for path in Path("texts").glob("*.txt")}
     permuted = texts.pop("permuted")
     assert texts == {

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from lib.checkpoints import gains, texts
+from lib.checkpoints import attribution, budgets, gains, races, texts
 from lib.checkpoints import plans as rank_plans
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.gains import GainMeasure, Parts, check_text, opened_updates
@@ -138,8 +138,9 @@ def test_shuffles_have_the_ranks_of_the_attributed_plan_in_other_orders(llama):
 def planned_anew(stage, plans, spectra):
     """Run the stage alone on other spectra."""
     spectra.to_parquet("spectra.parquet")
-    files = Path("spectra.parquet"), Path("factors"), Path("plans")
-    stage("checkpoints.plan", SECTIONS, "p", "m", plans.base, plans.tuned, "-", *files)
+    given = {"section": "p", "measure": "m", "base": plans.base, "tuned": plans.tuned, "text": "-"}
+    written = {name: Path(name) for name in ("factors", "plans")}
+    stage("checkpoints.plan", SECTIONS, **given, spectra=Path("spectra.parquet"), **written)
 
 
 def test_singular_values_that_rounding_can_have_made_are_bought_last(stage, tmp_path):
@@ -203,7 +204,7 @@ def test_pruning_has_the_losses_of_models_pruned_by_hand(plans, pair):
 
 
 def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, gpt2, monkeypatch):
-    measured, attribution = GainMeasure.of, module.path_attribution
+    measured, path_attribution = GainMeasure.of, attribution.path_attribution
     calls = []
 
     def counted(name, function, most):
@@ -218,7 +219,8 @@ def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, gpt2, m
     def begin(most=None):
         calls.clear()
         monkeypatch.setattr(GainMeasure, "of", counted("loss", measured, most))
-        monkeypatch.setattr(module, "path_attribution", counted("attribution", attribution, most))
+        counting = counted("attribution", path_attribution, most)
+        monkeypatch.setattr(attribution, "path_attribution", counting)
         planned(gpt2.base, gpt2.tuned, gpt2.folder / "text.txt")
         return list(calls)
 
@@ -268,6 +270,13 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
     message = r"wanted its spectrum, got none: measure spectra of .*tuned first"
     with pytest.raises(InputError, match=message):
         planned_anew(stage, plans, pd.read_parquet("spectra.parquet").assign(run="other"))
+
+
+def test_the_base_among_the_fine_tunes_is_none_of_them(stage, tmp_path):
+    plans = planned(*taught("llama", tmp_path, 1), "-")
+    beside = planned(plans.base, tmp_path, "-")
+    for name in ("plans", "modules", "losses"):
+        assert set(beside.table(name)["run"]) == {"tuned"}
 
 
 IN_PARTS = {"budgets": [1, 3], "n_measured_batches": 4, "n_choosing_batches": 4}
@@ -323,9 +332,24 @@ def test_a_rule_is_out_where_it_is_far_above_the_best_and_uniform_never_is():
     losses["far"] += 0.1
     losses["near"] += 1e-4
     weights = np.full(8, 1 / 32)
-    assert module.far_above(losses, weights) == ["far"]
+
+    def far():
+        return races.far_above({name: of.tolist() for name, of in losses.items()}, weights)
+
+    assert far() == ["far"]
     losses["best"][0] = np.nan
-    assert module.far_above(losses, weights) == []
+    assert far() == []
+
+
+def made_measure(linear, batches, share_lost):
+    """A measure of a made model, whose gain is 1."""
+    measure = object.__new__(GainMeasure)
+    measure.linear = linear
+    measure.factors = {}
+    measure.batches = batches
+    measure.none, measure.tuned = 1.0, 0.0
+    measure.share_lost = share_lost
+    return measure
 
 
 def test_half_of_the_batches_do_where_the_share_is_far_from_the_one_that_is_looked_for():
@@ -336,8 +360,7 @@ def test_half_of_the_batches_do_where_the_share_is_far_from_the_one_that_is_look
             self.model = ranks["a"]
 
     batches = [{"input_ids": i} for i in range(8)]
-    measure = SimpleNamespace(linear=Linear(), factors={}, batches=batches, gain=1.0)
-    measure.share_lost = lambda loss: loss - 1.0
+    measure = made_measure(Linear(), batches, lambda loss: loss - 1.0)
     lost = {1: 1.9, 2: 1.52, 3: 1.0, 4: 0.9}
     text = [0.0, 1.0, 2.0, 3.0, 9.0, 9.0, 9.0, 9.0]  # what all ranks have, cancels
 
@@ -347,9 +370,9 @@ def test_half_of_the_batches_do_where_the_share_is_far_from_the_one_that_is_look
         return [lost[rank] + text[i] - np.mean(text) + 0.1 * (-1) ** i * (rank < 4) for i in own]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "batch_losses", losses_of)
-        patch.setattr(module, "shares", lambda batches: [1.0] * len(batches))
-        patch.setattr(module, "mean_of", lambda losses, _: float(np.mean(losses)))
+        patch.setattr(budgets, "batch_losses", losses_of)
+        patch.setattr(budgets, "shares", lambda batches: [1.0] * len(batches))
+        patch.setattr(budgets, "mean_of", lambda losses, _: float(np.mean(losses)))
         kept = {}
 
         def keep(name, compute):
@@ -359,7 +382,7 @@ def test_half_of_the_batches_do_where_the_share_is_far_from_the_one_that_is_look
 
         modules = {"a": Module((1, 1), np.ones(4), 4.0, 4)}
         known = {(4,): losses_of(4, batches)}
-        halves = module.Halves(measure, modules, known, known, 0.5, keep)
+        halves = budgets.Halves(measure, modules, known, known, 0.5, keep)
         assert [halves.of({"a": rank}) for rank in (1, 2, 3)] == pytest.approx([0.9, 0.52, 0.0])
         assert [measured.count(rank) for rank in (1, 2, 3)] == [4, 8, 4]
         assert halves.of_all({"a": 1}) == pytest.approx(0.9)
@@ -421,13 +444,12 @@ def test_a_least_budget_that_half_of_the_batches_find_is_one_by_all_of_them(monk
     lost = {rank: [first] * 2 + [rest] * 2 for rank, (first, rest) in halves.items()}
     linear = SimpleNamespace(set_ranks=lambda ranks, _: setattr(linear, "model", ranks["a"]))
     batches = [{"input_ids": i} for i in range(4)]
-    measure = SimpleNamespace(linear=linear, factors={}, batches=batches, gain=1.0)
-    measure.share_lost = lambda loss: loss
+    measure = made_measure(linear, batches, lambda loss: loss)
     monkeypatch.setattr(
-        module, "batch_losses", lambda rank, some: [lost[rank][b["input_ids"]] for b in some]
+        budgets, "batch_losses", lambda rank, some: [lost[rank][b["input_ids"]] for b in some]
     )
-    monkeypatch.setattr(module, "shares", lambda some: [1.0] * len(some))
-    monkeypatch.setattr(module, "mean_of", lambda losses, _: float(np.mean(losses)))
+    monkeypatch.setattr(budgets, "shares", lambda some: [1.0] * len(some))
+    monkeypatch.setattr(budgets, "mean_of", lambda losses, _: float(np.mean(losses)))
 
     def search(share_of):
         shares = {rank: share_of({"a": rank}) for rank in (1, 2, 3)}
@@ -435,7 +457,7 @@ def test_a_least_budget_that_half_of_the_batches_find_is_one_by_all_of_them(monk
         return [("uniform", 2 * rank, share, rank == least) for rank, share in shares.items()]
 
     known = {(4,): lost[4]}
-    found = module.Halves(measure, modules, known, known, 0.5, lambda _, compute: compute())
+    found = budgets.Halves(measure, modules, known, known, 0.5, lambda _, compute: compute())
     assert found.searched(search)[1:] == [
         ("uniform", 4, pytest.approx(0.6), False),
         ("uniform", 6, pytest.approx(0.45), True),

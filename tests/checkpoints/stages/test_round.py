@@ -15,7 +15,7 @@ def energy_rank(sigma):
 
 def test_ranks_of_updates_as_they_are_and_stored(stage, tmp_path):
     base, tuned = noisy("llama", tmp_path)
-    stage("checkpoints.round", {}, base, tuned, Path("rounding.parquet"))
+    stage("checkpoints.round", {}, base=base, tuned=tuned, rounding=Path("rounding.parquet"))
     table = pd.read_parquet("rounding.parquet").set_index(["run", "step", "module"])
     assert len(table) == 3 * 14, "the matrices of two layers, of three snapshots"
     W_0, W = (load_file(folder / "model.safetensors") for folder in (base, tuned / "b" / "step-2"))

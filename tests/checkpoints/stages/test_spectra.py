@@ -13,14 +13,15 @@ from lib.checkpoints import update_spectra
 from lib.checkpoints.factors import read_factors
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.heads import Heads, attention_tensors, heads, rotation
+from lib.checkpoints.layer_spectra import by_factors, by_products
 from lib.files.files import InputError
-from stages.checkpoints.spectra import by_factors, by_products
 from tests.checkpoints.checkpoints_made import SPECTRA, noisy
 
 
-def measure(stage, base, tuned, *kept, **changes):
+def measure(stage, base, tuned, **options):
     out = Path("spectra.parquet")
-    stage("checkpoints.spectra", {"s": SPECTRA | changes}, "s", base, tuned, out, *kept)
+    given = {"section": "s", "base": base, "snapshots": tuned, "spectra": out}
+    stage("checkpoints.spectra", {"s": SPECTRA}, **given, **options)
     return pd.read_parquet(out)
 
 
@@ -122,7 +123,7 @@ def test_large_matrices_have_leading_values_with_an_exact_tail(stage, tmp_path, 
 def test_leading_values_alone_and_no_heads_are_options(stage, pair, monkeypatch):
     monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", 8)
     table = measure(stage, *pair)
-    few = measure(stage, *pair, "factors", 0, "no", 3)
+    few = measure(stage, *pair, factors="factors", heads="no", leading=3)
     assert set(few["head"]) == {0}
     wanted = table[table["head"] == 0]
     assert few["module"].tolist() == wanted["module"].tolist()
@@ -171,7 +172,7 @@ def test_what_is_kept_is_the_decomposition_of_the_last_update_of_each_run(
     monkeypatch.setattr(update_spectra, "LARGEST_DIRECT", min(limit, 256))
     monkeypatch.setattr(update_spectra, "LARGEST_FULL", limit)
     base, tuned = pair
-    table = measure(stage, base, tuned, "factors", kept)
+    table = measure(stage, base, tuned, factors="factors", kept=kept)
     assert {path.name for path in Path("factors").iterdir()} == {"a", "b"}
     W_0 = weights(base)
     for run in "ab":

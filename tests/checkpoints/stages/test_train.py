@@ -27,8 +27,8 @@ def train(stage, tmp_path):
 
     def run(kind="llama", cases=BASE + LARGE, **changes):
         Path("cases.tsv").write_text(CASES + cases)
-        arguments = "train", Path("cases.tsv"), Path("texts"), [Path(kind)]
-        stage("checkpoints.train", {"train": PARAMS | changes}, *arguments)
+        given = {"trainings": Path("cases.tsv"), "texts": Path("texts"), "models": [Path(kind)]}
+        stage("checkpoints.train", {"train": PARAMS | changes}, section="train", **given)
         return [Path(kind) / name for name in ("base", "tuned", "pretrained")]
 
     return run

@@ -57,10 +57,11 @@ def adapt(stage, tmp_path, dataset, initial):
         ways = [{"name": name, "readout": "another stage's", **way} for name, way in WAYS.items()]
         reference.write_cases(tmp_path / "configurations", ways)
         reference.write_cases(tmp_path / "adaptations", adaptations)
-        names = ("configurations", "adaptations", "samples", "runs", "t")
-        paths = [tmp_path / name for name in names]
+        names = ("configurations", "adaptations", "runs")
+        paths = {name: tmp_path / name for name in names}
+        paths |= {"dataset": tmp_path / "samples", "table": tmp_path / "t"}
         sections = {"adapt": {"n_seeds": 2, "first_seed": 2}, "train": PARAMS}
-        stage("low_rank_sparse.adapt", sections, "adapt", "train", *paths)
+        stage("low_rank_sparse.adapt", sections, section="adapt", training="train", **paths)
         return pd.read_parquet(tmp_path / "t")
 
     return run

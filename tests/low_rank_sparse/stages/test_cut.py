@@ -13,9 +13,11 @@ from tests.stages.made import generator
 
 D, SEQ_LEN, NEURONS = 6, 4, 9
 NORMS = torch.tensor([0.2, 1.9, 0.5, 0.4, 2.8, 1.7, 0.1, 0.6, 0.7])  # of the neurons, about
+GIVEN = {"labels": "given"}
 RUNS = {
-    "early": {"configuration": "first", "readout": "untied", "seeds": [2], "steps": [0, 7]},
-    "late": {"configuration": "second", "readout": "tied", "seeds": [9, 4], "steps": [0, 3, 8]},
+    "early": {"configuration": "first", "readout": "untied", "seeds": [2], "steps": [0, 7]} | GIVEN,
+    "late": {"configuration": "second", "readout": "tied", "seeds": [9, 4], "steps": [0, 3, 8]}
+    | GIVEN,
 }
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 PARAMS = {
@@ -28,12 +30,12 @@ PARAMS = {
     "random_seed": 11,
 }
 OUTS = ("truncate", "directions", "prune", "neurons")
-CELL = ["configuration", "readout", "seed"]
+CELL = ["configuration", "labels", "readout", "seed"]
 
 
 @pytest.fixture
 def made(tmp_path):
-    """The samples, and by configuration, readout and seed the weights at each step.
+    """The samples, and by configuration, labels, readout and seed the weights at each step.
 
     The labels are what the last weights say, but for every fifth.
     """
@@ -50,7 +52,7 @@ def made(tmp_path):
             W_O = torch.randn(len(seeds), NEURONS, D, generator=draw)
             W["W_O"] = W_O * NORMS[:, None] if number else W_O
             snapshots.append(W | {"readout": torch.stack(a)})
-        cell = {key: run[key] for key in ("configuration", "readout")}
+        cell = {key: run[key] for key in CELL[:-1]}
         reference.write_weights(tmp_path / "runs" / name, cell, seeds, run["steps"], snapshots)
         for i, seed in enumerate(seeds):
             path = [{m: W[i].double() for m, W in weights.items()} for weights in snapshots]
@@ -70,9 +72,11 @@ def cut(stage, tmp_path):
 
     def run():
         params = {"cut": PARAMS, "train": {"device": "cpu", "n_neurons": "another's"}}
-        paths = [tmp_path / name for name in ("samples", "runs", *OUTS)]
-        stage("low_rank_sparse.cut", params, "cut", "train.device", *paths)
-        return {path.name: pd.read_parquet(path) for path in paths[2:]}
+        given = {"section": "cut", "device": "train.device"}
+        read = {"dataset": tmp_path / "samples", "runs": tmp_path / "runs"}
+        written = {name: tmp_path / name for name in OUTS}
+        stage("low_rank_sparse.cut", params, **given, **read, **written)
+        return {name: pd.read_parquet(path) for name, path in written.items()}
 
     return run
 
@@ -120,8 +124,8 @@ def test_every_cut_is_scored_on_the_test_samples(cut, made):
     wanted = {}
     for cell, path in models.items():
         first, *_, last = path.values()
-        test = reference.of_seed(data, "test", cell[2])
-        for place, weights in low_rank(first, last, cell[2]):
+        test = reference.of_seed(data, "test", cell[-1])
+        for place, weights in low_rank(first, last, cell[-1]):
             wanted[*cell, *place] = reference.scores(last | weights, last["readout"], test)
     check(cut()["truncate"], ["kind", "rank"], wanted)
 
@@ -136,7 +140,7 @@ def test_the_directions_of_the_keys_are_placed_by_least_squares(cut, made):
     data, models = made
     wanted = {}
     for cell, path in models.items():
-        mu = data["patterns"][data["seeds"].tolist().index(cell[2])].double()
+        mu = data["patterns"][data["seeds"].tolist().index(cell[-1])].double()
         first, *_, last = path.values()
         # W_K acts on rows from the right: the left singular vectors are the tokens' side.
         leading = torch.linalg.svd(last["W_K"] - first["W_K"])[0][:, :2]
@@ -201,10 +205,10 @@ def test_every_pruned_model_is_measured_as_if_it_stood_alone(cut, made):
     wanted = {}
     for cell, path in models.items():
         weights = path[max(path)]
-        test, train = (reference.of_seed(data, part, cell[2]) for part in ("test", "train"))
+        test, train = (reference.of_seed(data, part, cell[-1]) for part in ("test", "train"))
         known = {name: of[:3] for name, of in train.items()}
         dense = margins(weights, known).mean()
-        for place, changed, left in pruned(weights, cell[2]):
+        for place, changed, left in pruned(weights, cell[-1]):
             margin = margins(weights | changed, test)
             on_train = margins(weights | changed, known).mean()
             factor = dense / on_train if on_train > 0 else torch.tensor(torch.nan)
@@ -228,7 +232,7 @@ def test_every_neuron_is_counted_by_its_norm(cut, made):
         of_last = last["W_O"].norm(dim=1)
         small, large = of_last.sort().values.tensor_split([otsu(of_last)])
         z = (of_last - of_last.mean()) / of_last.std(correction=0)
-        mu = data["patterns"][data["seeds"].tolist().index(cell[2])].double()
+        mu = data["patterns"][data["seeds"].tolist().index(cell[-1])].double()
         own = torch.where(last["readout"][0, 0, :, None] > 0, mu[0], mu[1]) @ last["W_V"]
         cosines = torch.cosine_similarity(last["W_O"], own)[of_last > small[-1]]
         wanted[cell] = {
@@ -238,7 +242,7 @@ def test_every_neuron_is_counted_by_its_norm(cut, made):
             "large_norm": large.mean().item(),
             "initial_norm": first["W_O"].norm(dim=1).mean().item(),
             "bimodality": (((z**3).mean() ** 2 + 1) / (z**4).mean()).item(),
-            "cosine": cosines.mean().item() if cell[1] == "tied" else torch.nan,
+            "cosine": cosines.mean().item() if cell[CELL.index("readout")] == "tied" else torch.nan,
         }
         assert norms[cell].tolist() == pytest.approx(of_last.tolist(), rel=1e-6)
     check(table.drop(columns="norms"), [], wanted)

@@ -23,7 +23,7 @@ PARAMS = {
 
 
 def test_every_tensor_is_drawn_from_its_seed(stage, tmp_path, capsys):
-    stage("low_rank_sparse.generate", {"s": PARAMS}, "s", tmp_path / "samples")
+    stage("low_rank_sparse.generate", {"s": PARAMS}, section="s", dataset=tmp_path / "samples")
     found = load_file(tmp_path / "samples")
     assert len(found) == 2 + 2 * 4
     assert found["seeds"].tolist() == [6, 7]
@@ -49,5 +49,10 @@ def test_every_tensor_is_drawn_from_its_seed(stage, tmp_path, capsys):
 )
 def test_params_of_no_data_are_refused_before_anything_is_written(stage, tmp_path, change, message):
     with pytest.raises(InputError, match=message):
-        stage("low_rank_sparse.generate", {"s": PARAMS | change}, "s", tmp_path / "samples")
+        stage(
+            "low_rank_sparse.generate",
+            {"s": PARAMS | change},
+            section="s",
+            dataset=tmp_path / "samples",
+        )
     assert files(tmp_path) == ["params.yaml"]

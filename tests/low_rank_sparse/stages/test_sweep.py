@@ -90,8 +90,9 @@ def sweep(stage, tmp_path):
             "data": DRAWN | {"n_seeds": 2},  # what these stages read of their own sections
             "train": {"device": "cpu", "snapshot_steps": [1]} | TRAINED,
         }
-        paths = tmp_path / "configurations", [tmp_path / "sweeps"], tmp_path / "t"
-        stage("low_rank_sparse.sweep", params, "sweep", "data", "train", *paths)
+        sections = {"section": "sweep", "data": "data", "training": "train"}
+        read = {"configurations": tmp_path / "configurations", "sweeps": [tmp_path / "sweeps"]}
+        stage("low_rank_sparse.sweep", params, **sections, **read, table=tmp_path / "t")
         return pd.read_parquet(tmp_path / "t")
 
     return run

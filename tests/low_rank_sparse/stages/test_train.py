@@ -42,9 +42,10 @@ def train(stage, tmp_path, dataset):
 
     def run(params, *configurations):
         reference.write_cases(tmp_path / "configurations", configurations)
-        paths = [tmp_path / name for name in ("configurations", "samples", "runs", "losses")]
+        paths = {name: tmp_path / name for name in ("configurations", "runs", "losses")}
+        paths["dataset"] = tmp_path / "samples"
         sections = {"train": params, "data": {"n_seeds": 2}}
-        stage("low_rank_sparse.train", sections, "train", "data.n_seeds", *paths)
+        stage("low_rank_sparse.train", sections, section="train", n_seeds="data.n_seeds", **paths)
         return pd.read_parquet(tmp_path / "losses")
 
     return run
