@@ -111,7 +111,8 @@ class Schema:
 def schema(text: str) -> Schema:
     """The schema that a text shows: what a row is, then a line for each column: its name, its kind
     (integer, number, truth or text, with an s where it holds several, with two where it holds
-    several of these, and with a question mark where a table may lack the column), and what it means.
+    several of these, and with a question mark where a table may lack the column), and what it
+    means.
     """
     row, _, lines = text.strip().partition("\n")
     return Schema(row, _columns(lines))
