@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from lib.files.files import InputError
 from lib.gradual_rank.normalized_heads import Each, Heads, Weights
 
 Squares = Float[np.ndarray, "head d d"]
@@ -49,10 +50,12 @@ class Saddles:
     def of(cls, heads: Heads) -> "Saddles":
         """The quadratic of these heads.
 
-        It has an inverse of C as long as means of tokens span their space: there must be at least
-        as many sequences as dimensions.
+        Raises `InputError` where there are fewer sequences than dimensions: the means of their
+        tokens do not span the space, and C has no inverse.
         """
-        n_heads, _, n_tokens, d = heads.X.shape
+        n_heads, n_samples, n_tokens, d = heads.X.shape
+        if n_samples < d:
+            raise InputError(f"n_samples: wanted at least d_model, which is {d}, got {n_samples}")
         means = heads.X.mean(-2)
         C = (2 * n_tokens / heads.Y[0].size) * (means.swapaxes(-1, -2) @ means)
         return cls(heads, slopes_at(heads, np.zeros((n_heads, d, d))).VO, C)
