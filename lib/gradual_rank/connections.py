@@ -24,6 +24,7 @@ LONG = 40.0  # its length, in units of 1 / σ₁
 PARTS = 2  # of each step of the solver, in which what is small moves by the slope at the middle
 LONGEST = 0.5  # such a part, in units of 1 / σ₁
 LEAST = 1e-300  # in the place of zero, where a logarithm is taken
+LOST = 1e-8  # the share of the first singular value below which rounding tells in the second
 LOG_SCALES = (-2.0, -64.0)  # log10 of the scales between which a crossing is looked for
 
 
@@ -71,8 +72,9 @@ class Connection:
         U, s, Vh = np.linalg.svd(self.G)
         W_V, W_O = np.split(self.W, 2)
         w = np.exp(s * begin + log10_init_scale * LOG10)[:, None] * (U.T @ W_V + Vh @ W_O) / 2
+        w[0] = 0  # but for rounding it is: the other columns have none of the first direction
         P, Q = np.split(self.maps @ np.concatenate([U @ w, Vh.T @ w]), 2, axis=-2)
-        sizes = np.linalg.svd(self.W_VO + P @ Q.swapaxes(-1, -2), compute_uv=False)[:, 1]
+        sizes = second_sizes(self.W_VO, P @ Q.swapaxes(-1, -2))
         log_sizes = np.log(np.maximum(sizes, LEAST))
         return begin + reached(self.times, log_sizes, math.log(risen), 2 * self.rates[1])
 
@@ -97,6 +99,22 @@ class Connection:
         if not late(high) > 0 >= late(low):
             return math.nan
         return float(brentq(late, low, high, xtol=1e-3))
+
+
+def second_sizes(
+    W: Float[np.ndarray, "time d d"], other: Float[np.ndarray, "time d d"]
+) -> Float[np.ndarray, " time"]:
+    """The second singular values of sums of a matrix of rank one and another one.
+
+    Where the other is lost in the rounding of the first, it is the first singular value of what it
+    is across the pair of that.
+    """
+    sums = np.linalg.svd(W + other, compute_uv=False)[:, :2]
+    u, _, v = leading(W)
+    across = other - u[:, :, None] * (u[:, None, :] @ other)
+    across = across - (across @ v[:, :, None]) * v[:, None, :]
+    found = np.linalg.svd(across, compute_uv=False)[:, 0]
+    return np.where(sums[:, 1] > LOST * sums[:, 0], sums[:, 1], found)
 
 
 def reached(times: Vector, log_size: Vector, wanted: float, rate: float) -> float:

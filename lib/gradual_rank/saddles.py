@@ -95,14 +95,14 @@ def events(sigma_KQ: Sigma, sigma_VO: Sigma) -> Events:
     values: list[float] = []
     for of_KQ, of_VO in zip(sigma_KQ, sigma_VO, strict=True):
         waiting = left[len(values) :]
-        if not len(waiting):
-            break
-        wait = waiting[0] / of_VO[0]
-        if keys < of_KQ[0] * wait:
+        wait = float(waiting[0] / of_VO[0]) if len(waiting) else math.inf
+        if of_KQ[0] > 0 and keys / of_KQ[0] < wait:
             return Events(values, time + keys / float(of_KQ[0]))
+        if wait == math.inf:
+            break
         keys -= float(of_KQ[0]) * wait
         waiting -= of_VO[: len(waiting)] * wait
-        time += float(wait)
+        time += wait
         values.append(time)
     return Events(values, math.inf)
 
@@ -161,18 +161,24 @@ def near_the_first_rise(
     Until then the flow is linear, $\dot W_V = G W_O$ and $\dot W_O = G^\top W_V$, with a relative
     error of the order of size². The factors are those given times the `sizes`; heads that are
     beyond it already start at time zero. Columns of W_V and W_O are rotated so that w is in the
-    first alone, which changes no product. Without it the second direction would be lost in the
-    rounding of the first, once that is $10^{16}$ times as large.
+    first alone, which changes no product, and what rounding leaves of it in the others is dropped.
+    Otherwise the second direction would be lost in the rounding of the first, once that is
+    $10^{16}$ times as large.
     """
+    U, s, Vh = np.linalg.svd(G)
     w = joint(G, factors)
     length = np.linalg.norm(w, axis=-1)
-    _, sigma, _ = leading(G)
-    times = np.maximum(0, np.log(2 * size / (sizes * length)) / sigma)
+    times = np.maximum(0, np.log(2 * size / (sizes * length)) / s[:, 0])
     W_K, W_Q, W_V, W_O = sizes[:, None, None] * factors
     turn = to_first_axis(w / length[:, None])
-    moved = spread(G, times) @ np.concatenate([W_V @ turn, W_O @ turn], -2)
-    d = G.shape[-1]
-    started = np.stack([W_K, W_Q, moved[..., :d, :], moved[..., d:, :]])
+    of_V = U.swapaxes(-1, -2) @ W_V @ turn
+    of_O = Vh @ W_O @ turn
+    grows, falls = of_V + of_O, of_V - of_O
+    grows[:, 0, 1:] = 0
+    grown = np.exp(s * times[:, None])[:, :, None]
+    grows, falls = grows * grown / 2, falls / grown / 2
+    moved_V, moved_O = U @ (grows + falls), Vh.swapaxes(-1, -2) @ (grows - falls)
+    started = np.stack([W_K, W_Q, moved_V, moved_O])
     return Start(Weights(started, np.ones(len(sizes))), times)
 
 
