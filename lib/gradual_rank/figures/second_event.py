@@ -131,7 +131,7 @@ def draw_orders(axes: Axes, heads: pd.DataFrame, rises: pd.DataFrame) -> None:
     axes.set(
         xscale="log", xlim=(min(scales) / 1.6, max(scales) * 1.3), ylim=(-0.7, len(rows) + 1.7)
     )
-    labels = [power(-scale) if n % 2 == 0 else "" for n, scale in enumerate(scales)]
+    labels = [power(-float(scale)) if n % 2 == 0 else "" for n, scale in enumerate(scales)]
     axes.set_xticks(scales, labels=labels, fontsize=7.5)
     axes.minorticks_off()
     axes.set_yticks([])
