@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 
-from lib.gradual_rank.saddles import Saddles, joint, leading, slopes_at, spread
+from lib.gradual_rank.saddles import Saddles, joint, leading, rates, slopes_at, spread
 from lib.gradual_rank.scales import LOG10
 from lib.training.stiff_flow import stiff_flow
 
@@ -168,7 +168,8 @@ def connection(
     length = float(np.linalg.norm(w))
     across = np.eye(d) - np.outer(w, w) / length**2
     W = np.concatenate([W_V, W_O]) @ across
-    of_ends = slopes_at(heads, saddles.optimum(0, 1)[one])
+    first = np.array([sigma])
+    at_end = slopes_at(heads, saddles.optimum(0, 1)[one])
     ends = np.array(path)
     return Connection(
         times=times,
@@ -179,7 +180,7 @@ def connection(
         W=W,
         length=length,
         sigma=float(sigma),
-        rates=(float(leading(of_ends.KQ)[1][0]), float(leading(of_ends.VO)[1][0])),
+        rates=(float(rates(at_end.KQ, first)[0, 0]), float(rates(at_end.VO, first)[0, 0])),
     )
 
 

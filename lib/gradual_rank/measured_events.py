@@ -30,7 +30,7 @@ def beside_limits(rises: Table, heads: Table) -> Table:
         wait=wait,
         error=((own["keys_said"] - own["first_said"]) / wait - 1).abs(),
         error_limit=(of_limit / wait - 1).abs(),
-        values_first=values_first.astype(float),
+        values_first=values_first,
         right=(values_first == (own["values_said"] < own["keys_said"])).astype(float),
         right_limit=(values_first == (own["before"] > 1)).astype(float),
         values_error=(own["values_said"] / own["values"] - 1).abs().where(values_first),
@@ -78,12 +78,30 @@ def event_measures(rises: Table, heads: Table, added: Table) -> list[Row]:
             "wait_error_limit": by_scale(both, "error_limit"),
             "order_right": by_seed["right"].mean(),
             "order_right_limit": by_seed["right_limit"].mean(),
-            "values_first": by_scale(both, "values_first"),
             "values_error": by_scale(both, "values_error"),
             "values_error_limit": by_scale(both, "values_error_limit"),
         }
         found += rows_of(measured, str(case))
     return found
+
+
+def setup_of(rises: Table, heads: Table) -> dict[str, float]:
+    """What sentences say of the flows of the first case: how many there are, and in how many which
+    order came and was said.
+    """
+    case = rises["case"].iloc[0]
+    both = beside_limits(rises[rises["case"] == case], heads)
+    scales = both["log10_init_scale"]
+    first = both["values_first"]
+    return {
+        "n_seeds": both["seed"].nunique(),
+        "n_scales": scales.nunique(),
+        "n_flows": len(both),
+        "n_right": int(both["right"].sum()),
+        "n_right_limit": int(both["right_limit"].sum()),
+        "values_first_largest": int(first[scales == scales.max()].sum()),
+        "values_first_smallest": int(first[scales == scales.min()].sum()),
+    }
 
 
 def shown_courses(courses: Table, heads: Table) -> Table:

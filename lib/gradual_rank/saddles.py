@@ -21,6 +21,7 @@ from lib.gradual_rank.normalized_heads import Each, Heads, Weights
 
 Squares = Float[np.ndarray, "head d d"]
 Sigma = Float[np.ndarray, "saddle d"]
+NOTHING = 1e-12  # the share of σ₁(G) below which a rate is one of rounding
 
 
 class Slopes(NamedTuple):
@@ -95,7 +96,7 @@ def events(sigma_KQ: Sigma, sigma_VO: Sigma) -> Events:
     values: list[float] = []
     for of_KQ, of_VO in zip(sigma_KQ, sigma_VO, strict=True):
         waiting = left[len(values) :]
-        wait = float(waiting[0] / of_VO[0]) if len(waiting) else math.inf
+        wait = float(waiting[0] / of_VO[0]) if len(waiting) and of_VO[0] > 0 else math.inf
         if of_KQ[0] > 0 and keys / of_KQ[0] < wait:
             return Events(values, time + keys / float(of_KQ[0]))
         if wait == math.inf:
@@ -125,6 +126,12 @@ def spread(G: Float[np.ndarray, "*batch d d"], time: Each | float) -> np.ndarray
 def singular_values(W: Squares) -> Float[np.ndarray, "head d"]:
     """The singular values of each matrix."""
     return np.linalg.svd(W, compute_uv=False)
+
+
+def rates(W: Squares, first: Each) -> Float[np.ndarray, "head d"]:
+    """The singular values of slopes, beside the first one of G; zero where they are of rounding."""
+    found = singular_values(W)
+    return np.where(found > NOTHING * first[:, None], found, 0.0)
 
 
 def leading(G: Squares) -> tuple[Float[np.ndarray, "head d"], Each, Float[np.ndarray, "head d"]]:

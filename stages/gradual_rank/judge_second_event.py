@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lib.files.params import read_params
-from lib.gradual_rank.measured_events import event_measures, shown_courses, waits
+from lib.gradual_rank.measured_events import event_measures, setup_of, shown_courses, waits
 from lib.gradual_rank.tables.second_event import DRAWN, FOLDER
 from lib.pages.measures import setup_rows, write_measures
 from lib.work.command import OutFolder, run
@@ -26,11 +26,7 @@ def main(threshold: str, followed: Path, metrics: OutFolder) -> None:
         "courses": shown_courses(courses, heads),
     }
     write_tables_of(DRAWN, tables, metrics / "tables", small=True)
-    setup = {
-        "n_seeds": heads["seed"].nunique(),
-        "n_scales": rises.loc[rises["case"] == heads["case"].iloc[0], "log10_init_scale"].nunique(),
-        "risen": read_params(threshold, float),
-    }
+    setup = {**setup_of(rises, heads), "risen": read_params(threshold, float)}
     measured = [*setup_rows(setup), *event_measures(rises, heads, added)]
     write_measures(measured, metrics, HEADLINES)
 

@@ -16,9 +16,9 @@ from lib.gradual_rank.normalized_heads import Factors, Heads, Moment, flow
 from lib.gradual_rank.saddles import (
     Saddles,
     events,
-    leading,
     near_the_first_rise,
     overlap,
+    rates,
     singular_values,
     slopes_at,
 )
@@ -85,19 +85,24 @@ def in_the_limit(saddles: Saddles) -> pd.DataFrame:
     """The rates and times of every head in the limit of small starts."""
     d = saddles.G.shape[-1]
     slopes = [saddles.slopes(rank) for rank in range(min(MOST_BEFORE, d) + 1)]
-    KQ = np.stack([singular_values(one.KQ) for one in slopes], 1)
-    VO = np.stack([singular_values(one.VO) for one in slopes], 1)
+    first = singular_values(saddles.G)[:, 0]
+    KQ = np.stack([rates(one.KQ, first) for one in slopes], 1)
+    VO = np.stack([rates(one.VO, first) for one in slopes], 1)
     found = [events(*own) for own in zip(KQ, VO, strict=True)]
     sigma, sigma_2 = VO[:, 0, :2].T
+    tau = VO[:, 1, 0]
+    pair = slopes_at(saddles.heads, saddles.optimum(1, 2)).KQ
+    with np.errstate(divide="ignore"):  # what does not grow never rises
+        second = (1 - sigma_2 / sigma) / tau
     columns = {
         "sigma": sigma,
         "sigma_2": sigma_2,
         "kappa": KQ[:, 1, 0],
-        "tau": VO[:, 1, 0],
-        "kappa_pair": leading(slopes_at(saddles.heads, saddles.optimum(1, 2)).KQ)[1],
+        "tau": tau,
+        "kappa_pair": rates(pair, first)[:, 0],
         "limit_first": 1 / sigma,
         "limit_keys": [own.keys for own in found],
-        "limit_values": 1 / sigma + (1 - sigma_2 / sigma) / VO[:, 1, 0],
+        "limit_values": 1 / sigma + second,
         "before": [len(own.values) for own in found],
     }
     return pd.DataFrame(columns)
@@ -123,6 +128,7 @@ def risen(
     pair = slopes_at(own, saddles.optimum(1, 2)[places]).KQ
     waits_at = [saddles.optimum(0, int(rank))[n] for n, rank in enumerate(limits["before"])]
     slope = slopes_at(own, np.stack(waits_at)[places]).KQ
+    has_pair = limits["kappa_pair"].to_numpy() > 0
     looks: list[list[tuple[float, ...]]] = [[] for _ in cells]
     overlaps = np.zeros((len(cells), 2))
 
@@ -155,7 +161,7 @@ def risen(
             "keys_said": said[n].keys,
             "values_said": said[n].values,
             "overlap": overlaps[n, 0] if rise < math.inf else math.nan,
-            "overlap_pair": overlaps[n, 1] if rise < math.inf else math.nan,
+            "overlap_pair": overlaps[n, 1] * has_pair[place] if rise < math.inf else math.nan,
         }
         if row["values"] > rise:
             row["values"] = math.inf

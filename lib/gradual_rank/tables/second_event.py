@@ -33,7 +33,7 @@ first_said        number   the first of these, as the start says
 keys_said         number   that of W_KQ, along the way to the optimum of rank one
 values_said       number   that of the second of W_VO, along that way
 overlap           number   of the leading pair of W_KQ, once risen, with that of its slope there
-overlap_pair      number   with that of its slope at the saddle of the second pair
+overlap_pair      number   with that at the saddle of the second pair; zero if there is none
 """)
 COURSES = schema("""
 A moment of a flow.

@@ -49,8 +49,6 @@ wait_error_limit.full @ 1e-1 | 4: .333333 | 5: 0
 wait_error_limit.full @ 1e-2 | 4: .333333 | 5: .6
 order_right.full | 4: 1 | 5: .5
 order_right_limit.full | 4: .5 | 5: 1
-values_first.full @ 1e-1 | 4: 1 | 5: 1
-values_first.full @ 1e-2 | 4: 0 | 5: 1
 values_error.full @ 1e-1 | 4: .1 | 5: .5
 values_error.full @ 1e-2 | 5: .2
 values_error_limit.full @ 1e-1 | 4: .666667 | 5: .25
@@ -59,9 +57,17 @@ added_wait.one @ 1e-2 | 4: 2
 added_wait_pair.one @ 1e-2 | 4: 8
 order_right.one | 4: 1
 order_right_limit.one | 4: 1
-values_first.one @ 1e-1 | 4: 0
-values_first.one @ 1e-2 | 4: 0
 """
+SETUP = {
+    "n_seeds": "2",
+    "n_scales": "2",
+    "n_flows": "4",
+    "n_right": "3",
+    "n_right_limit": "3",
+    "values_first_largest": "2",
+    "values_first_smallest": "1",
+    "risen": "0.04",
+}
 
 
 @pytest.fixture
@@ -81,7 +87,7 @@ def judged(stage, tmp_path):
 
 def test_every_measure_is_the_one_worked_out_by_hand(judged):
     setup, measures = read_measures(judged)
-    assert setup == {"n_seeds": "2", "n_scales": "2", "risen": "0.04"}
+    assert setup == SETUP
     wanted = worked_out(MEASURES)
     assert {name: measures[name] for name in wanted} == wanted
 
