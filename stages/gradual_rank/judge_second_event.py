@@ -22,7 +22,7 @@ def main(threshold: str, followed: Path, metrics: OutFolder) -> None:
     tables = {
         "heads": heads,
         "rises": rises,
-        "waits": added,
+        "added_waits": added,
         "courses": shown_courses(courses, heads),
     }
     write_tables_of(DRAWN, tables, metrics / "tables", small=True)

@@ -186,7 +186,7 @@ def drawings(
             what_rises_second,
             e["heads"],
             e["rises"],
-            e["waits"],
+            e["added_waits"],
             e["courses"],
             asked["second_event_wait"],
         ),

@@ -56,4 +56,4 @@ added             number   the added wait over the added log(1 / scale)
 added_said        number   what the optimum of rank one says: limit_keys - limit_first
 added_pair        number   what the saddle of the second pair says: 1 / kappa_pair
 """)
-DRAWN = {"heads": HEADS, "rises": RISES, "waits": WAITS, "courses": COURSES}
+DRAWN = {"heads": HEADS, "rises": RISES, "added_waits": WAITS, "courses": COURSES}

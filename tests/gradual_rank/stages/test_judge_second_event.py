@@ -99,7 +99,7 @@ def test_the_course_is_that_of_the_head_whose_order_changes(judged):
 
 
 def test_waits_stand_beside_what_both_saddles_say(judged):
-    waits = pd.read_parquet(judged / "tables/waits.parquet")
+    waits = pd.read_parquet(judged / "tables/added_waits.parquet")
     assert waits["added"].tolist() == pytest.approx([3, 1, 2])
     assert waits["added_said"].tolist() == [2, 4, 1]
     assert waits["added_pair"].tolist() == [0.5, 1, 0.25]
