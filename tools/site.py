@@ -25,6 +25,7 @@ FAMILIES = (
     "adapter_start",
     "qk_norm",
     "momentum",
+    "second_event",
     "cross_entropy",
     "own_loss",
     "low_rank_sparse",

@@ -30,6 +30,7 @@ from lib.gradual_rank.figures.momentum import waits_of_optimizers
 from lib.gradual_rank.figures.normalized import normalized_heads
 from lib.gradual_rank.figures.optimizers import courses, properties, signs, what_the_path_decides
 from lib.gradual_rank.figures.paper_size import descents_on_batches
+from lib.gradual_rank.figures.second_event import what_rises_second
 from lib.gradual_rank.figures.staircase import (
     Case,
     entries_and_singular_values,
@@ -44,6 +45,7 @@ from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
 from lib.gradual_rank.tables.momentum import DRAWN as MOMENTUM
 from lib.gradual_rank.tables.normalized import FOLDER as NORMALIZED
 from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
+from lib.gradual_rank.tables.second_event import DRAWN as SECOND_EVENT
 from lib.pages.bars import Bar, read_bars
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
@@ -76,6 +78,7 @@ def main(
     adapters: Path,
     normalized: Path,
     momentum: Path,
+    second_event: Path,
     cross_entropy: Path,
     figures: OutFolder,
 ) -> None:
@@ -87,6 +90,7 @@ def main(
         adapters,
         normalized,
         momentum,
+        second_event,
         cross_entropy,
     )
     drawn = drawings(bars, full_d_model, *tables)
@@ -103,6 +107,7 @@ def drawings(
     adapters: Path,
     normalized: Path,
     momentum: Path,
+    second_event: Path,
     cross_entropy: Path,
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
@@ -116,6 +121,7 @@ def drawings(
     a = read_tables_of(ADAPTER_START, adapters)
     n = read_tables_of(NORMALIZED, normalized)
     m = read_tables_of(MOMENTUM, momentum)
+    e = read_tables_of(SECOND_EVENT, second_event)
     x = read_tables_of(CROSS_ENTROPY, cross_entropy)
     diagonal = (w["course"], w["plateaus"], w["heads"])
     every = t["problems"]
@@ -175,6 +181,14 @@ def drawings(
         ),
         "momentum": partial(
             waits_of_optimizers, m["waits"], m["courses"], m["roots"], asked["momentum_wait"]
+        ),
+        "second-event": partial(
+            what_rises_second,
+            e["heads"],
+            e["rises"],
+            e["added_waits"],
+            e["courses"],
+            asked["second_event_wait"],
         ),
         "cross-entropy": partial(
             cross_entropy_plateaus,
