@@ -28,6 +28,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("DVC_ROOT", raising=False)
+        patch.setattr(published, "N_SEEDS", 2)
         patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
         digits = {"data": DATA, "train": TRAIN | CHANGED}
         Path("params.yaml").write_text(yaml.safe_dump({"vision": {"digits": digits}}))
