@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 
 from lib.pages.style import (
     BLUE,
-    BROWN,
-    GREEN,
     GREY,
     MATRIX_NAMES,
     PERMUTED_COLOR,
@@ -19,8 +17,6 @@ from lib.pages.style import (
     number_panel,
 )
 from lib.vision.figures.panels import PERMUTED, final_ranks, of_matrix, rank_axis
-
-DESCENT = "optimizer=sgd,learning_rate=0.3"
 
 
 class Line(NamedTuple):
@@ -33,18 +29,10 @@ class Line(NamedTuple):
     marker: str
 
 
-NORMALIZED = Line("QK-norm", "qk_norm", "none", BLUE, "o")
-PLAIN = Line("plain attention", "plain", "none", GREY, "s")
-OF_RANKS = (
-    NORMALIZED,
-    PLAIN,
+LINES = (
+    Line("QK-norm", "qk_norm", "none", BLUE, "o"),
+    Line("plain attention", "plain", "none", GREY, "s"),
     Line("QK-norm, permuted labels", "qk_norm", PERMUTED, PERMUTED_COLOR, "^"),
-)
-OF_TURNS = (
-    NORMALIZED,
-    PLAIN,
-    Line("QK-norm, gradient descent", "qk_norm", DESCENT, GREEN, "D"),
-    Line("plain, gradient descent", "plain", DESCENT, BROWN, "v"),
 )
 
 
@@ -53,20 +41,22 @@ def ranks_and_turns(products: pd.DataFrame, turns: pd.DataFrame, moved: float) -
 
     On the left are ranks, as means over layers and heads, on the right the step at which a product
     has moved by a share of its initial norm, as a median over layers and heads; what never has is
-    not drawn. A marker is a seed, a line their mean.
+    not drawn. A marker is a seed, a line their mean. The dashed line goes through the mean of the
+    first line at the smallest scale.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.9))
     scales = sorted({float(f"{scale:g}") for scale in turns["init_scale"]})
     turns = turns.assign(init_scale=[float(f"{scale:g}") for scale in turns["init_scale"]])
     for i, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         ranks, steps = panels[i], panels[2 + i]
-        for line in OF_RANKS:
+        for line in LINES:
             here = products[products["attention"] == line.attention]
             _by_seed(ranks, of_matrix(final_ranks(here, control=line.control), matrix), line)
-        for line in OF_TURNS:
             own = turns[(turns["attention"] == line.attention) & (turns["matrix"] == matrix)]
             own = own[own["control"] == line.control]
             _by_seed(steps, own.groupby(["init_scale", "seed"])["turn"].median(), line)
+        first = steps.lines[0].get_ydata()[0]
+        steps.axhline(first, ls="--", lw=1.2, color=BLUE, label="if the scale did not matter")
         ranks.set(title=f"final rank, {name}", ylabel="stable rank of the update")
         steps.set(title=f"when {name} moves", yscale="log")
         steps.set_ylabel(f"step at which it has moved by {moved:.0%}")
@@ -75,10 +65,8 @@ def ranks_and_turns(products: pd.DataFrame, turns: pd.DataFrame, moved: float) -
         axes.set(xscale="log", xlabel="init scale (1 = library's)")
         axes.set_xticks(scales, labels=[f"{scale:g}" for scale in scales])
         axes.minorticks_off()
-    drawn = [axes.get_legend_handles_labels() for axes in (panels[0], panels[2])]
-    labels = {label: handle for of in drawn for handle, label in zip(*of, strict=True)}
-    below: Any = {"loc": "outside lower center", "ncols": len(labels)}
-    figure.legend(labels.values(), labels.keys(), **below)
+    handles, labels = panels[2].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     number_panel(panels[0])
     return figure
 
