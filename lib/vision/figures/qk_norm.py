@@ -40,8 +40,8 @@ def ranks_and_turns(products: pd.DataFrame, turns: pd.DataFrame, moved: float) -
     """Stable ranks of the final updates, and when products have moved, by init scale.
 
     On the left are ranks, as means over layers and heads, on the right the step at which a product
-    has moved by a share of its initial norm, as a median over layers and heads; what never has is
-    not drawn. A marker is a seed, a line their mean. The dashed line goes through the mean of the
+    has moved by a share of its initial norm, as a median over layers and heads; a seed in
+    which it never has is not drawn. A marker is a seed, a line their mean. The dashed line goes through the mean of the
     first line at the smallest scale.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.9))
@@ -72,10 +72,11 @@ def ranks_and_turns(products: pd.DataFrame, turns: pd.DataFrame, moved: float) -
 
 
 def _by_seed(axes: Axes, values: pd.Series, line: Line) -> None:
-    """A marker for each seed at each init scale, and a line through their means."""
-    values = values[np.isfinite(values)]
+    """A marker for each seed at each init scale, and a line through means over all seeds."""
     means = values.groupby("init_scale").mean()
+    means = means[np.isfinite(means)]
     look: Any = {"color": line.color, "marker": line.marker}
     axes.plot(means.index, means, ms=3, label=line.label, **look)
+    values = values[np.isfinite(values)]
     levels = values.index.get_level_values("init_scale")
     axes.plot(levels, values, ls="none", ms=4, mfc="none", **look)
