@@ -40,9 +40,9 @@ def ranks_and_turns(products: pd.DataFrame, turns: pd.DataFrame, moved: float) -
     """Stable ranks of the final updates, and when products have moved, by init scale.
 
     On the left are ranks, as means over layers and heads, on the right the step at which a product
-    has moved by a share of its initial norm, as a median over layers and heads; a seed in
-    which it never has is not drawn. A marker is a seed, a line their mean. The dashed line goes through the mean of the
-    first line at the smallest scale.
+    has moved by a share of its initial norm, as a median over layers and heads; a seed in which it
+    never has is not drawn. A marker is a seed, a line their mean. The dashed line goes through the
+    mean of the first line at the smallest scale.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.9))
     scales = sorted({float(f"{scale:g}") for scale in turns["init_scale"]})
