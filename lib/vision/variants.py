@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from lib.files.files import InputError
 from lib.files.params import Interval, Positive, read_cases
 from lib.training.sgd import Optimizer
-from lib.vision.vit import MATRICES, Scaled
+from lib.vision.vit import MATRICES, Attention, Scaled
 
 InitScale = Annotated[float, Interval("(0, 100]")]
 
@@ -25,6 +25,7 @@ class Variant:
     # What muon orthogonalises: whole matrices, or each head's part.
     muon_of: Literal["matrices", "heads"] = "matrices"
     scaled: Scaled = "layers"
+    attention: Attention = "plain"
     name: str = "plain"
 
     def __post_init__(self) -> None:

@@ -3,7 +3,8 @@
 Pre-norm blocks, GELU, a class token, learned positions, no dropout (Dosovitskiy et al. 2021). The
 weights are a dict of tensors with the layers stacked, attention cut per head in the papers' row
 convention (see `attention`); so a snapshot of a training needs no translation. The MLP and the head
-have biases, attention where it is asked for [C].
+have biases, attention where it is asked for [C]. Queries and keys are normalised where the weights
+have gains for it (`with_qk_norm`).
 """
 
 import math
@@ -19,8 +20,10 @@ from torch.nn.functional import cross_entropy, gelu, layer_norm
 from lib.files.files import InputError
 from lib.files.params import Interval
 from lib.training.attention import attention
+from lib.vision.qk_norm import normalized_attention
 
 Weights = dict[str, Tensor]
+Attention = Literal["plain", "qk_norm"]
 Scaled = Literal["layers", "all but patch embedding"]
 Precision = Literal["float32", "bfloat16"]
 Size = Annotated[int, Interval("[1, 16384]")]
@@ -32,6 +35,7 @@ MATRICES = {
 }
 BLOCK = (*ATTENTION, "W_1", "b_1", "W_2", "b_2")
 BIASES = ("b_Q", "b_K", "b_V", "b_O")
+GAIN = "gain_QK"  # of the scores of every layer and head, with QK-norm
 LAYERS = (*BLOCK, *BIASES, "head", "head_bias")
 NORMS = ("norm_1", "norm_1_bias", "norm_2", "norm_2_bias")
 
@@ -108,6 +112,17 @@ class ViT:
         }
 
 
+def with_qk_norm(weights: Weights) -> Weights:
+    r"""The model whose queries and keys are normalised, with a gain $\sqrt{d_\mathrm{head}}$ for
+    every layer and head.
+
+    The gain is that of RMSNorm on queries and keys before the usual scores. It is learned, as that
+    of every norm here, and no init scale multiplies it [C].
+    """
+    n_layers, n_heads, _, d_head = weights["W_Q"].shape
+    return weights | {GAIN: weights["W_Q"].new_full((n_layers, n_heads), math.sqrt(d_head))}
+
+
 def training_cost(model: ViT, image_shape: tuple[int, ...], n_classes: int) -> tuple[int, int]:
     """Floating-point operations of a training step per image, and the bytes of the weights."""
     with torch.device("meta"):  # shapes alone
@@ -142,13 +157,18 @@ def logits(
     biases = BIASES if "b_Q" in weights else ()
     parts = [weights[name].unbind() for name in (*BLOCK, *NORMS, *biases)]
     blocks = list(zip(*parts, strict=True))
+    gains = weights[GAIN].unbind() if GAIN in weights else ()
     for layer, block in enumerate(blocks, 1):
         W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2, norm_1, bias_1, norm_2, bias_2, *b = block
         N = layer_norm(X, (d_model,), norm_1, bias_1)
         N_query = N
         if layer == len(blocks):
             X, N_query = X[:, :1], N[:, :1]
-        X = X + attention(N_query, N, W_Q, W_K, W_V, W_O, b, fused=fused)
+        heads = (N_query, N, W_Q, W_K, W_V, W_O)
+        if gains:
+            X = X + normalized_attention(*heads, gains[layer - 1], b, fused=fused)
+        else:
+            X = X + attention(*heads, b, fused=fused)
         N = layer_norm(X, (d_model,), norm_2, bias_2)
         X = X + gelu(N @ W_1 + b_1) @ W_2 + b_2
     X = layer_norm(X[:, 0], (d_model,), weights["norm"], weights["norm_bias"])
@@ -248,5 +268,5 @@ def remove_neurons(weights: Weights, kept: Int[Tensor, "layer kept"]) -> Weights
 
 def remove_heads(weights: Weights, kept: Int[Tensor, "layer kept"]) -> Weights:
     """The model with only these heads in each layer, really smaller."""
-    cut = [name for name in (*ATTENTION, "b_Q", "b_K", "b_V") if name in weights]
+    cut = [name for name in (*ATTENTION, "b_Q", "b_K", "b_V", GAIN) if name in weights]
     return weights | {name: keep_units(weights[name], kept, 1) for name in cut}

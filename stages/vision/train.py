@@ -36,6 +36,7 @@ from lib.vision.vit import (
     score_batches,
     training_cost,
     training_loss,
+    with_qk_norm,
 )
 from lib.work.cells import Cell, Checkpoints, key_of, newest, stacked, unfinished
 from lib.work.command import OutFolder, run
@@ -157,8 +158,9 @@ def say_cost(params: Train, images: Dataset, n_trainings: int, folder: Path) -> 
 
 
 def rule_of(params: Train, training: Training) -> str:
-    """How a training updates its weights: those that do so alike can be trained as one."""
-    return str(training.variant.rule(params.learning_rate))
+    """How a training updates which weights: those that do so alike can be trained as one."""
+    variant = training.variant
+    return f"{variant.rule(params.learning_rate)}, {variant.attention}"
 
 
 def scratch_of(params: Train, training: Training, key: dict[str, Any]) -> Cell:
@@ -254,7 +256,10 @@ def first_weights(params: Train, images: Dataset, training: Training) -> Weights
     variant = training.variant
     scale = cast(float, variant.init_scale)
     draw = generator(training.seed, "weights")
-    return params.model.initial_weights(images.shape, images.n_classes, scale, variant.scaled, draw)
+    weights = params.model.initial_weights(
+        images.shape, images.n_classes, scale, variant.scaled, draw
+    )
+    return with_qk_norm(weights) if variant.attention == "qk_norm" else weights
 
 
 def feed(images: Dataset, params: Train, training: Training, start: int) -> Batches:

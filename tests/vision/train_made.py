@@ -48,18 +48,20 @@ everywhere\t\tpermuted\t\t\t
 """
 
 
-MORE = {  # other optimisers, in a table of their own
+MORE = {  # other optimisers and attention, in a table of their own
     "adamw": ("optimizer=adamw,weight_decay=0.5", {"optimizer": "adamw", "weight_decay": 0.5}),
     "muon": ("labels=permuted,optimizer=muon", {"labels": "permuted", "optimizer": "muon"}),
     "heads": ("optimizer=muon,muon_of=heads", {"optimizer": "muon", "muon_of": "heads"}),
+    "normalized": ("attention=qk_norm", {"attention": "qk_norm"}),
 }
 
 
 MORE_TABLE = """\
-name\tinit_scale\tlabels\toptimizer\tweight_decay\tmuon_of
-adamw\t1.5\t\tadamw\t0.5\t
-muon\t1.5\tpermuted\tmuon\t\tmatrices
-heads\t1.5\t\tmuon\t\theads
+name\tinit_scale\tlabels\toptimizer\tweight_decay\tmuon_of\tattention
+adamw\t1.5\t\tadamw\t0.5\t\tplain
+muon\t1.5\tpermuted\tmuon\t\tmatrices\t
+heads\t1.5\t\tmuon\t\theads\t
+normalized\t1.5\t\t\t\t\tqk_norm
 """
 
 
@@ -147,6 +149,7 @@ def repeated(
     scaled="layers",
     weight_decay=0,
     muon_of="matrices",
+    attention="plain",
 ):
     """A training in float64, as (weights, row) at the saved steps."""
     images, test = data["train_images"], standardised(data["test_images"], data["train_images"])
@@ -154,6 +157,9 @@ def repeated(
     if labels == "permuted":
         y = y[torch.randperm(len(y), generator=generator(seed, "permuted labels"))]
     weights, losses = initial(seed, init_scale, scaled, images.shape[1:]), []
+    if attention == "qk_norm":
+        gains = torch.full(weights["W_Q"].shape[:2], SIZES["d_head"] ** 0.5, dtype=torch.float64)
+        weights["gain_QK"] = gains.requires_grad_()
     means, squares = dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
     n_steps, warmup, size = params["n_steps"], params["warmup_steps"], params["batch_size"]
     for step in range(n_steps + 1):

@@ -96,8 +96,17 @@ def logits(weights: Weights, images: Tensor) -> Tensor:
         }
         N = normalised(X, w["norm_1"], w["norm_1_bias"])
         biases = [w.get(name, torch.zeros(len(w["W_Q"]), d_head)) for name in ("b_Q", "b_K", "b_V")]
-        for Q, K, V, O, q, k, v in zip(*(w[name] for name in ATTENTION), *biases, strict=True):  # noqa: E741 (the paper's letter)
-            scores = (N @ Q + q) @ (N @ K + k).transpose(1, 2) / math.sqrt(d_head)
+        gains = weights["gain_QK"][i] if "gain_QK" in weights else [None] * len(w["W_Q"])
+        for Q, K, V, O, q, k, v, gain in zip(  # noqa: E741 (the paper's letter)
+            *(w[name] for name in ATTENTION), *biases, gains, strict=True
+        ):
+            queries, keys = N @ Q + q, N @ K + k
+            scores = queries @ keys.transpose(1, 2)
+            if gain is None:
+                scores = scores / math.sqrt(d_head)
+            else:
+                lengths = queries.norm(dim=-1)[:, :, None] * keys.norm(dim=-1)[:, None]
+                scores = scores * gain / lengths
             X = X + scores.softmax(-1) @ (N @ V + v) @ O.T
         X = X + w.get("b_O", 0)
         N = normalised(X, w["norm_2"], w["norm_2_bias"])

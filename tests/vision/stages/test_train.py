@@ -38,8 +38,8 @@ from tests.vision.vit_made import (
 )
 
 REFUSED = {
-    "decayed": "decayed\t1.5\t\tmuon\t0.5\t\n",
-    "plain adamw": "plain adamw\t1.5\t\tadamw\t\t\n",
+    "decayed": "decayed\t1.5\t\tmuon\t0.5\t\t\n",
+    "plain adamw": "plain adamw\t1.5\t\tadamw\t\t\t\n",
 }
 
 
@@ -108,11 +108,20 @@ def test_trainings_together_are_those_alone(train, data, updates, n):
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("name", MORE)
-def test_other_optimisers_train_as_written_out_alone_and_together(train, data, name, n):
+def test_other_optimisers_and_qk_norm_train_as_written_out_alone_and_together(train, data, name, n):
     control, rule = MORE[name]
     params = ONE | {"init_scales": [], "controls": [name], "n_seeds": 2, "cells_together": n}
     run = train(params, MORE_TABLE) / f"{ONLY},{control}"
     assert_repeats(run, data, params, control, {"init_scale": 1.5, **rule}, atol=3e-6)
+
+
+def test_trainings_of_different_attention_are_not_stacked_as_one(train, data, updates):
+    params = ONE | {"controls": ["normalized"], "n_seeds": 2, "cells_together": 4}
+    runs = train(params, MORE_TABLE)
+    assert updates.made == 2 * params["n_steps"]
+    for control, rule in (("none", {}), MORE["normalized"]):
+        name = ONLY if control == "none" else f"{ONLY},{control}"
+        assert_repeats(runs / name, data, params, control, {"init_scale": 1.5, **rule}, atol=3e-6)
 
 
 @pytest.mark.parametrize(
