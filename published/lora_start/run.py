@@ -1,0 +1,214 @@
+"""When LoRA adapters of two small language models learn what: `python -m published.lora_start.run`.
+
+The base models of the example (`dvc repro checkpoints_train`) get an adapter on every linear
+module, and train it on one batch of the text to which they are tuned elsewhere. One backward pass
+before the first step gives the gradient of every module. From its singular triplets and from the
+random A follows in how many steps each of its first directions reaches a small size p, by gradient
+descent and by Adam. A has the library's own draw, a tenth or a hundredth of it. Controls are the
+ratio of learning rates of LoRA+, two small factors, and a rank below the number of directions.
+
+Tables, the figure, measures and where they come from are kept beside this program; claims and
+report read them. It takes eight minutes of one CPU core; `remeasure` writes measures and figure
+again from the tables that are kept.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lib.files.params import load_yaml
+from lib.files.tables import compact, read_table, write_table
+from lib.gradual_rank.activation_times import order_agreement
+from lib.gradual_rank.figures.lora_start import lora_start
+from lib.gradual_rank.measures import by_scale
+from lib.pages.bars import read_bars
+from lib.pages.measures import Row, rows_of, setup_rows, write_measures
+from lib.pages.style import as_svg
+from lib.training.devices import use_threads
+from lib.work.cells import Job, joined, spread_cells
+from lib.work.command import run
+from lib.work.compute import write_figures
+from published.lora_start.trainings import FALLEN, N_DIRECTIONS, SIZES, WINDOWS, Adapter, train
+from tools.publish import PACKAGES, write_provenance
+
+MODELS = ("llama", "gpt2")
+SMALL, LARGER = SIZES
+DATA = Path("data/checkpoints")
+OUT = Path("published/lora_start")
+CLAIMS = Path(__file__).parents[2] / "stages/gradual_rank/claims.yaml"  # whose bars are drawn
+COMMAND = "python -m published.lora_start.run"
+TABLES = ("learned", "shares")
+HEADLINES = {"lora_start_order": ("order", "descent")}
+ADAPTERS = (
+    Adapter("descent", 8, 0.0, 1.0, 100, 0.015),
+    Adapter("descent", 8, -1.0, 1.0, 100, 0.15),
+    Adapter("descent", 8, -2.0, 1.0, 100, 0.15),
+    Adapter("plus", 8, 0.0, 16.0, 60, 0.004),
+    Adapter("plus", 8, -2.0, 16.0, 60, 0.15),
+    Adapter("both", 8, -1.0, 1.0, 60, 0.15),
+    Adapter("narrow", 2, -1.0, 1.0, 60, 0.15),
+    *(Adapter("adam", 8, scale, 1.0, 60, 5e-5) for scale in (0.0, -1.0, -2.0)),
+)
+
+
+def main(n_seeds: int = 8, first_seed: int = 0) -> None:
+    use_threads(1)
+    begun = time.monotonic()
+    seeds = range(first_seed, first_seed + n_seeds)
+    jobs: list[Job] = [
+        (train, model, one, seed, DATA / model / "base/model.safetensors", DATA / "texts/tuned.txt")
+        for model in MODELS
+        for seed in seeds
+        for one in ADAPTERS
+    ]
+    found = spread_cells(
+        {"": jobs}, label="lora_start", unit="step", size=lambda _, one, *rest: one.n_steps
+    )[""]
+    for name in TABLES:
+        write_table(compact(joined(found, name)), OUT / "tables" / f"{name}.parquet")
+    remeasure()
+    noted = {
+        "example": load_yaml(Path("params.yaml"))["checkpoints"]["example"],
+        "adapters": [vars(one) for one in ADAPTERS],
+        "windows": WINDOWS,
+    }
+    write_provenance(OUT, COMMAND, begun, noted, seeds, [*PACKAGES, "transformers", "peft"])
+
+
+def remeasure() -> None:
+    """Write the measures and the figure of the tables as they are kept, without training again."""
+    tables = {name: read_table(OUT / "tables" / f"{name}.parquet") for name in TABLES}
+    write_measures(measured(tables), OUT, HEADLINES)
+    write_figures(OUT / "figures", drawings(OUT), as_svg)
+
+
+def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
+    """How the figure is drawn, from what is kept in the folder."""
+    learned, shares = (read_table(folder / "tables" / f"{name}.parquet") for name in TABLES)
+    asked = read_bars(CLAIMS)
+    return {"lora-start": partial(lora_start, learned, shares, SMALL, asked)}
+
+
+def measured(tables: dict[str, pd.DataFrame]) -> list[Row]:
+    """The rows of every measure, from the tables in git. A unit is a model and a seed."""
+    learned, shares = (plain(tables[name]) for name in TABLES)
+    n_modules = learned.groupby("model")["module"].nunique()
+    said = {"n_seeds": learned["seed"].nunique() // len(MODELS), "n_modules": int(n_modules.sum())}
+    found = setup_rows(said | {"n_directions": N_DIRECTIONS, "fallen": f"{FALLEN:.0%}"})
+    for case, rows in learned.groupby("case"):
+        forecast = "signs" if case == "adam" else "forecast"
+        found += rows_of(errors(rows, forecast) | orders(rows) | late(rows, forecast), str(case))
+    found += rows_of(cuts(learned), "plus")
+    for case, rows in shares[shares["size"] == SMALL].groupby("case"):
+        means = rows.groupby(["log10_init_scale", "seed"])[list(SIDES)].mean().reset_index()
+        taken = {name: by_scale(means, column) for column, name in SIDES.items()}
+        found += rows_of(taken, str(case))
+    return found
+
+
+SIDES = {
+    "out": "share_out",
+    "in": "share_in",
+    "random_out": "random_out",
+    "random_in": "random_in",
+}
+
+
+def plain(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of plain types, whose `seed` is the model and its seed."""
+    units = [f"{m} {s}" for m, s in zip(table["model"], table["seed"], strict=True)]
+    words = dict.fromkeys(("case", "model", "module"), str)
+    return table.astype(words).assign(seed=units)
+
+
+def by_adapter(rows: pd.DataFrame, names: tuple[str, ...], measure: Callable[..., Any]) -> Any:
+    """Measures of the rows of each adapter, by scale and unit; one without rows is left out."""
+    found = []
+    for (scale, unit), own in rows.groupby(["log10_init_scale", "seed"]):
+        values = dict(zip(names, measure(own), strict=True))
+        found.append({"log10_init_scale": scale, "seed": unit, **values})
+    table = pd.DataFrame(found)
+    return {name: by_scale(table, name) for name in names}
+
+
+def errors(rows: pd.DataFrame, forecast: str) -> Any:
+    """The largest and the median error of a time at the small size, and of the nulls.
+
+    They are of the directions that the forecast has there before the loss has fallen. Infinite is
+    what was not reached.
+    """
+    near = rows[(rows["size"] == SMALL) & (rows[forecast] <= rows["horizon"])]
+    names = {"time_error": forecast} | {f"time_error_{of}": of for of in NULLS}
+    middle = {name.replace("time", "median"): of for name, of in names.items()}
+
+    def measure(own: pd.DataFrame) -> list[float]:
+        off = {of: (own["measured"] / own[of] - 1).abs() for of in names.values()}
+        whole = [off[of].max() for of in names.values()]
+        return [len(own), *whole, *(off[of].median() for of in middle.values())]
+
+    return by_adapter(near, ("n_near", *names, *middle), measure)
+
+
+NULLS = ("shuffled", "equal", "two")
+
+
+def orders(rows: pd.DataFrame) -> Any:
+    """Kendall's tau of the times at the small size and what is forecast; never comes last."""
+    own = rows[rows["size"] == SMALL].assign(sigma=-rows["sigma"])
+    names = {"order": "forecast", "order_signs": "signs", "order_sigma": "sigma"}
+    names |= {"order_shuffled": "shuffled"}
+
+    def measure(one: pd.DataFrame) -> list[float]:
+        times = one["measured"].to_numpy(float)
+        return [order_agreement(times, one[of].to_numpy(float)) for of in names.values()]
+
+    return by_adapter(own, tuple(names), measure)
+
+
+def late(rows: pd.DataFrame, forecast: str) -> Any:
+    """The median of the times at the larger size over their forecast, and the same of the last
+    direction of each module at the small size.
+
+    They are of all that is forecast within the training; infinite is what did not come.
+    """
+    within = rows[rows[forecast] <= rows["n_steps"]]
+    last = within["direction"] == N_DIRECTIONS - 1
+
+    def measure(own: pd.DataFrame) -> list[float]:
+        ratio = own["measured"] / own[forecast]
+        return [ratio.median(), np.isfinite(ratio).mean()]
+
+    larger = by_adapter(within[within["size"] == LARGER], ("late", "came"), measure)
+    small = by_adapter(
+        within[(within["size"] == SMALL) & last], ("late_last", "came_last"), measure
+    )
+    return larger | small
+
+
+def cuts(learned: pd.DataFrame) -> Any:
+    """The median share to which λ cuts a time, of directions that both adapters have while their
+    updates are small, what is forecast, and 1 / √λ.
+    """
+    key = ["log10_init_scale", "seed", "module", "direction"]
+    small = learned[(learned["size"] == SMALL) & (learned["forecast"] <= learned["horizon"])]
+    plus, plain_one = (small[small["case"] == case] for case in ("plus", "descent"))
+    both = plus.merge(plain_one, on=key, suffixes=("", "_one"))
+    rates = both["rate"] / both["rate_one"]
+    both["cut"] = rates * both["measured"] / both["measured_one"]
+    both["said"] = rates * both["forecast"] / both["forecast_one"]
+
+    def measure(own: pd.DataFrame) -> list[float]:
+        over = (own["cut"] / own["said"]).median()
+        return [own["cut"].median(), over, (own["cut"] * own["ratio"] ** 0.5).median()]
+
+    return by_adapter(both, ("cut", "cut_over_said", "cut_over_root"), measure)
+
+
+if __name__ == "__main__":
+    run(main)
