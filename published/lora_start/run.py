@@ -38,12 +38,20 @@ from published.lora_start.trainings import FALLEN, N_DIRECTIONS, SIZES, WINDOWS,
 from tools.publish import PACKAGES, write_provenance
 
 MODELS = ("llama", "gpt2")
-SMALL, LARGER = SIZES
+SMALL = SIZES[0]
+NEAR = 0.1  # of a forecast: so near a time is on time
+NULLS = ("shuffled", "equal", "two")
 DATA = Path("data/checkpoints")
 OUT = Path("published/lora_start")
 CLAIMS = Path(__file__).parents[2] / "stages/gradual_rank/claims.yaml"  # whose bars are drawn
 COMMAND = "python -m published.lora_start.run"
 TABLES = ("learned", "shares")
+SIDES = {
+    "out": "share_out",
+    "in": "share_in",
+    "random_out": "random_out",
+    "random_in": "random_in",
+}
 HEADLINES = {"lora_start_order": ("order", "descent")}
 ADAPTERS = (
     Adapter("descent", 8, 0.0, 1.0, 100, 0.015),
@@ -103,21 +111,15 @@ def measured(tables: dict[str, pd.DataFrame]) -> list[Row]:
     found = setup_rows(said | {"n_directions": N_DIRECTIONS, "fallen": f"{FALLEN:.0%}"})
     for case, rows in learned.groupby("case"):
         forecast = "signs" if case == "adam" else "forecast"
-        found += rows_of(errors(rows, forecast) | orders(rows) | late(rows, forecast), str(case))
+        said_of = (one(rows, forecast) for one in (errors, orders, late))
+        found += [row for one in said_of for row in rows_of(one, str(case))]
     found += rows_of(cuts(learned), "plus")
-    for case, rows in shares[shares["size"] == SMALL].groupby("case"):
+    drawn = shares["case"].isin(["descent", "adam"]) & (shares["size"] == SMALL)
+    for case, rows in shares[drawn].groupby("case"):
         means = rows.groupby(["log10_init_scale", "seed"])[list(SIDES)].mean().reset_index()
         taken = {name: by_scale(means, column) for column, name in SIDES.items()}
         found += rows_of(taken, str(case))
     return found
-
-
-SIDES = {
-    "out": "share_out",
-    "in": "share_in",
-    "random_out": "random_out",
-    "random_in": "random_in",
-}
 
 
 def plain(table: pd.DataFrame) -> pd.DataFrame:
@@ -133,36 +135,35 @@ def by_adapter(rows: pd.DataFrame, names: tuple[str, ...], measure: Callable[...
     for (scale, unit), own in rows.groupby(["log10_init_scale", "seed"]):
         values = dict(zip(names, measure(own), strict=True))
         found.append({"log10_init_scale": scale, "seed": unit, **values})
-    table = pd.DataFrame(found)
+    table = pd.DataFrame(found, columns=["log10_init_scale", "seed", *names])
     return {name: by_scale(table, name) for name in names}
 
 
 def errors(rows: pd.DataFrame, forecast: str) -> Any:
-    """The largest and the median error of a time at the small size, and of the nulls.
+    """The largest error of a time at the small size, also by the nulls, and the median one.
 
-    They are of the directions that the forecast has there before the loss has fallen. Infinite is
-    what was not reached.
+    They are of the directions that the forecast has there before the loss has fallen, `n_near` of
+    them. What was not reached has an infinite error.
     """
     near = rows[(rows["size"] == SMALL) & (rows[forecast] <= rows["horizon"])]
     names = {"time_error": forecast} | {f"time_error_{of}": of for of in NULLS}
-    middle = {name.replace("time", "median"): of for name, of in names.items()}
 
     def measure(own: pd.DataFrame) -> list[float]:
-        off = {of: (own["measured"] / own[of] - 1).abs() for of in names.values()}
-        whole = [off[of].max() for of in names.values()]
-        return [len(own), *whole, *(off[of].median() for of in middle.values())]
+        off = [(own["measured"] / own[of] - 1).abs() for of in names.values()]
+        return [len(own), off[0].median(), *(one.max() for one in off)]
 
-    return by_adapter(near, ("n_near", *names, *middle), measure)
-
-
-NULLS = ("shuffled", "equal", "two")
+    return by_adapter(near, ("n_near", "median_error", *names), measure)
 
 
-def orders(rows: pd.DataFrame) -> Any:
-    """Kendall's tau of the times at the small size and what is forecast; never comes last."""
+def orders(rows: pd.DataFrame, forecast: str) -> Any:
+    """Kendall's tau of the times at the small size with what is forecast, and with σ alone.
+
+    What was not reached comes last. Where Adam trains, `order_descent` is descent's forecast.
+    """
     own = rows[rows["size"] == SMALL].assign(sigma=-rows["sigma"])
-    names = {"order": "forecast", "order_signs": "signs", "order_sigma": "sigma"}
-    names |= {"order_shuffled": "shuffled"}
+    names = {"order": forecast, "order_sigma": "sigma", "order_shuffled": "shuffled"}
+    if forecast == "signs":
+        names["order_descent"] = "forecast"
 
     def measure(one: pd.DataFrame) -> list[float]:
         times = one["measured"].to_numpy(float)
@@ -172,23 +173,28 @@ def orders(rows: pd.DataFrame) -> Any:
 
 
 def late(rows: pd.DataFrame, forecast: str) -> Any:
-    """The median of the times at the larger size over their forecast, and the same of the last
-    direction of each module at the small size.
+    """The shares of directions that come within a tenth of their forecast, and of late ones.
 
-    They are of all that is forecast within the training; infinite is what did not come.
+    They are of all that are forecast within the training, at each size. `came_last` is the share of
+    the last directions of modules, of those forecast within its first half, that come at all.
     """
     within = rows[rows[forecast] <= rows["n_steps"]]
     last = within["direction"] == N_DIRECTIONS - 1
+    half = within[forecast] <= within["n_steps"] / 2
+    small, larger = (within["size"] == size for size in SIZES)
 
     def measure(own: pd.DataFrame) -> list[float]:
         ratio = own["measured"] / own[forecast]
-        return [ratio.median(), np.isfinite(ratio).mean()]
+        return [((ratio - 1).abs() <= NEAR).mean(), (ratio > 1 + NEAR).mean()]
 
-    larger = by_adapter(within[within["size"] == LARGER], ("late", "came"), measure)
-    small = by_adapter(
-        within[(within["size"] == SMALL) & last], ("late_last", "came_last"), measure
-    )
-    return larger | small
+    def came(own: pd.DataFrame) -> list[float]:
+        return [np.isfinite(own["measured"]).mean()]
+
+    return {
+        **by_adapter(within[small], ("on_time", "late"), measure),
+        **by_adapter(within[larger], ("on_time_larger", "late_larger"), measure),
+        **by_adapter(within[small & last & half], ("came_last",), came),
+    }
 
 
 def cuts(learned: pd.DataFrame) -> Any:

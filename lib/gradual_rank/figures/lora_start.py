@@ -96,9 +96,9 @@ def draw_orders(axes: Axes, rows: pd.DataFrame, asked: dict[str, Bar]) -> None:
         own = rows[rows["case"] == case]
         if column == "sigma":
             own = own.assign(sigma=-own["sigma"])
-        for key, one in own.groupby(ADAPTER, observed=True):
+        for _, one in own.groupby(ADAPTER, observed=True):
             said, times = (one[of].to_numpy(float) for of in (column, "measured"))
-            place = places.index((case, key[0])) + shift
+            place = places.index((case, float(one["log10_init_scale"].iloc[0]))) + shift
             axes.plot(place, order_agreement(times, said), marker, color=color, ms=3.5, label=name)
             name = None
     axes.set(ylabel="Kendall's tau of the order", ylim=(-0.1, 1.45))
