@@ -52,7 +52,7 @@ SIDES = {
     "random_out": "random_out",
     "random_in": "random_in",
 }
-HEADLINES = {"lora_start_order": ("order", "descent")}
+HEADLINES = {"lora_start_time_error": ("time_error", "descent")}
 ADAPTERS = (
     Adapter("descent", 8, 0.0, 1.0, 100, 0.015),
     Adapter("descent", 8, -1.0, 1.0, 100, 0.15),
