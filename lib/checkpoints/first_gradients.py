@@ -38,14 +38,14 @@ def first_gradients(model: torch.nn.Module, batch: Batch, n: int) -> dict[str, G
     """
     modules = linear_modules(model)
     for parameter in model.parameters():
-        parameter.requires_grad_(requires_grad=False)
+        parameter.requires_grad = False
     weights: dict[str, Any] = {name: module.weight for name, module in modules.items()}
     for weight in weights.values():
-        weight.requires_grad_(requires_grad=True)
+        weight.requires_grad = True
     slopes = torch.autograd.grad(loss(model, batch), list(weights.values()))
     found = {}
     for (name, module), slope in zip(modules.items(), slopes, strict=True):
-        weights[name].requires_grad_(requires_grad=False)
+        weights[name].requires_grad = False
         G = -(slope.T if stored_as_columns(module) else slope).double()
         U, sigma, Vh = torch.linalg.svd(G, full_matrices=False)
         found[name] = Gradient(G, U[:, :n], sigma[:n], Vh[:n].T)
