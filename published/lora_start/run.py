@@ -100,7 +100,7 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     """How the figure is drawn, from what is kept in the folder."""
     learned, shares = (read_table(folder / "tables" / f"{name}.parquet") for name in TABLES)
     asked = read_bars(CLAIMS)
-    return {"lora-start": partial(lora_start, learned, shares, SMALL, asked)}
+    return {"lora-start": partial(lora_start, learned, shares, drawn_orders(learned), SMALL, asked)}
 
 
 def measured(tables: dict[str, pd.DataFrame]) -> list[Row]:
@@ -156,20 +156,35 @@ def errors(rows: pd.DataFrame, forecast: str) -> Any:
 
 
 def orders(rows: pd.DataFrame, forecast: str) -> Any:
-    """Kendall's tau of the times at the small size with what is forecast, and with σ alone.
+    """Kendall's tau of the order of all directions, by `taus`."""
+    own = rows[rows["size"] == SMALL]
+    names = tuple(taus(own, forecast))
+    return by_adapter(own, names, lambda one: [*taus(one, forecast).values()])
+
+
+def taus(rows: pd.DataFrame, forecast: str) -> dict[str, float]:
+    """Kendall's tau of the times with what is forecast, and with σ alone.
 
     What was not reached comes last. Where Adam trains, `order_descent` is descent's forecast.
     """
-    own = rows[rows["size"] == SMALL].assign(sigma=-rows["sigma"])
-    names = {"order": forecast, "order_sigma": "sigma", "order_shuffled": "shuffled"}
+    said = {"order": rows[forecast], "order_sigma": -rows["sigma"]}
+    said["order_shuffled"] = rows["shuffled"]
     if forecast == "signs":
-        names["order_descent"] = "forecast"
+        said["order_descent"] = rows["forecast"]
+    times = rows["measured"].to_numpy(float)
+    return {name: order_agreement(times, of.to_numpy(float)) for name, of in said.items()}
 
-    def measure(one: pd.DataFrame) -> list[float]:
-        times = one["measured"].to_numpy(float)
-        return [order_agreement(times, one[of].to_numpy(float)) for of in names.values()]
 
-    return by_adapter(own, tuple(names), measure)
+def drawn_orders(learned: pd.DataFrame) -> pd.DataFrame:
+    """The taus of each adapter by descent and by Adam, a row each."""
+    rows = plain(learned[learned["size"] == SMALL])
+    found = []
+    for case in ("descent", "adam"):
+        own = rows[rows["case"] == case]
+        for (scale, unit), one in own.groupby(["log10_init_scale", "seed"]):
+            told = {"case": case, "log10_init_scale": scale, "seed": unit}
+            found.append(told | taus(one, "signs" if case == "adam" else "forecast"))
+    return pd.DataFrame(found)
 
 
 def late(rows: pd.DataFrame, forecast: str) -> Any:

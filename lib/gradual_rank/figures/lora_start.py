@@ -1,7 +1,8 @@
 """Adapters of two small language models: times, orders and what is learned first.
 
 The table `learned` has a row for each direction of a module of an adapter and size p, `shares` one
-for each module. Scales are those of A at the start, over the library's own draw.
+for each module, and `orders` one for each adapter. Scales are those of A at the start, over the
+library's own draw.
 """
 
 import matplotlib.pyplot as plt
@@ -10,7 +11,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.activation_times import order_agreement
 from lib.pages.bars import Bar, draw_bar
 from lib.pages.style import BLUE, GREEN, NULL_COLOR, ORANGE, READ_WIDTH, SEED_MARKERS, number_panel
 
@@ -19,7 +19,11 @@ ADAPTER = ["log10_init_scale", "model", "seed"]
 
 
 def lora_start(
-    learned: pd.DataFrame, shares: pd.DataFrame, size: float, asked: dict[str, Bar]
+    learned: pd.DataFrame,
+    shares: pd.DataFrame,
+    orders: pd.DataFrame,
+    size: float,
+    asked: dict[str, Bar],
 ) -> Figure:
     """Times of one adapter a scale, errors, orders by descent and Adam, and the first direction.
 
@@ -30,7 +34,7 @@ def lora_start(
     draw_times(panels[0], at[at["case"] == "descent"], size)
     draw_errors(panels[1], at[at["case"] == "descent"], asked.get("lora_start_times"))
     number_panel(panels[1])
-    draw_orders(panels[2], at, asked)
+    draw_orders(panels[2], orders, asked.get("lora_start_order"))
     draw_shares(panels[3], shares[shares["size"] == size], asked.get("lora_start_outputs"))
     return figure
 
@@ -82,30 +86,25 @@ def draw_errors(axes: Axes, rows: pd.DataFrame, bar: Bar | None) -> None:
     axes.legend(loc="upper right", fontsize=7.5)
 
 
-def draw_orders(axes: Axes, rows: pd.DataFrame, asked: dict[str, Bar]) -> None:
+def draw_orders(axes: Axes, orders: pd.DataFrame, bar: Bar | None) -> None:
     """Kendall's tau of the measured order, by descent and by Adam, and with σ alone."""
-    scales = scales_of(rows[rows["case"] == "descent"])
-    places = [(case, scale) for case in ("descent", "adam") for scale in scales]
+    scales = scales_of(orders)
     for case, column, name, color, marker, shift in (
-        ("descent", "sigma", "σ alone", NULL_COLOR, ".", 0.15),
-        ("adam", "sigma", None, NULL_COLOR, ".", 0.15),
-        ("descent", "forecast", "the start, by descent", GREEN, "o", -0.15),
-        ("adam", "forecast", None, GREEN, "o", -0.15),
-        ("adam", "signs", "the start, by signs", BLUE, "D", 0.0),
+        ("descent", "order_sigma", "σ alone", NULL_COLOR, ".", 0.15),
+        ("adam", "order_sigma", None, NULL_COLOR, ".", 0.15),
+        ("descent", "order", "the start, by descent", GREEN, "o", -0.15),
+        ("adam", "order_descent", None, GREEN, "o", -0.15),
+        ("adam", "order", "the start, by signs", BLUE, "D", 0.0),
     ):
-        own = rows[rows["case"] == case]
-        if column == "sigma":
-            own = own.assign(sigma=-own["sigma"])
-        for _, one in own.groupby(ADAPTER, observed=True):
-            said, times = (one[of].to_numpy(float) for of in (column, "measured"))
-            place = places.index((case, float(one["log10_init_scale"].iloc[0]))) + shift
-            axes.plot(place, order_agreement(times, said), marker, color=color, ms=3.5, label=name)
-            name = None
-    axes.set(ylabel="Kendall's tau of the order", ylim=(-0.1, 1.45))
-    mark_scales(axes, [scale for _, scale in places])
+        own = orders[orders["case"] == case]
+        first = len(scales) if case == "adam" else 0
+        place = [first + scales.index(scale) + shift for scale in own["log10_init_scale"]]
+        axes.plot(place, own[column], marker, color=color, ms=3.5, label=name)
+    axes.set(ylabel="Kendall's tau of the order", ylim=(None, 1.45))
+    mark_scales(axes, [*scales, *scales])
     axes.axvline(len(scales) - 0.5, color="black", lw=0.6)
     axes.set_title("gradient descent | Adam", fontsize=9)
-    draw_bar(axes, asked.get("lora_start_order"))
+    draw_bar(axes, bar)
     axes.legend(loc="upper right", fontsize=7.5)
 
 
