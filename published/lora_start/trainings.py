@@ -84,7 +84,7 @@ def train(model: str, one: Adapter, seed: int, base: Path, text: Path) -> Tables
         "seed": seed,
         "n_steps": one.n_steps,
         "rate": rate,
-        "horizon": float(fallen.argmax()) if fallen.any() else math.inf,
+        "horizon": float(fallen.argmax() if fallen.any() else one.n_steps),
     }
     table = pd.concat([rows.assign(module=name) for name, rows in said.items()], ignore_index=True)
     return {"learned": shuffled(table, one, rate).assign(**told), "shares": shares.assign(**told)}
