@@ -29,7 +29,8 @@ from lib.work.command import run
 
 D_MODEL, RANK = 4096, 64
 TAIL = 0.02
-METHOD, LEADING = "auto", 256
+METHOD = "auto"
+LEADING = 256
 # Layers, and how many matrices of each shape are in one, of models in bfloat16 of so many GB.
 LAYERS = {
     "Llama-3-8B": (32, {(1024, 4096): 2, (4096, 4096): 2, (14336, 4096): 3}, 16),

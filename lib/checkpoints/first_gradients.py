@@ -76,5 +76,6 @@ def first_shares(factors: Factors, gradient: Gradient) -> tuple[float, float]:
     """
     A, B = (one.detach().double() for one in factors)
     u, _, vh = torch.linalg.svd(B @ A, full_matrices=False)
-    out, into = gradient.U.T @ u[:, 0], gradient.V.T @ vh[0]
+    out = gradient.U.T @ u[:, 0]
+    into = gradient.V.T @ vh[0]
     return float(out.square().sum()), float(into.square().sum())

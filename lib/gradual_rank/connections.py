@@ -130,7 +130,8 @@ def reached(times: Vector, log_size: Vector, wanted: float, rate: float) -> floa
     place = int(beyond[0])
     if place == 0:
         return float(times[0])
-    low, high = log_size[place - 1], log_size[place]
+    low = log_size[place - 1]
+    high = log_size[place]
     share = (wanted - low) / (high - low)
     return float(times[place - 1] + share * (times[place] - times[place - 1]))
 
@@ -141,17 +142,20 @@ def connection(
     """The way of one of the heads from its first saddle to the second."""
     one = np.array([head])
     heads = saddles.heads.only(one)
-    G, C = saddles.G[head], saddles.C[head]
+    G = saddles.G[head]
+    C = saddles.C[head]
     d = len(G)
     (u,), (sigma,), (v,) = leading(G[None])
 
     def velocity(x: Vector) -> Vector:
-        a, b = x[:d], x[d:]
+        a = x[:d]
+        b = x[d:]
         slope = G - np.outer(C @ a, b)
         return np.concatenate([slope @ b, slope.T @ a])
 
     start = SMALL * np.concatenate([u, v])
-    moments, middles = [0.0], []
+    moments = [0.0]
+    middles = []
     path = [start]
     for step in stiff_flow(velocity, None, start, LONG / sigma, rtol=1e-8, atol=1e-11):
         n_parts = max(PARTS, math.ceil((step.time - step.before) * sigma / LONGEST))

@@ -116,8 +116,10 @@ def spread(G: Float[np.ndarray, "*batch d d"], time: Each | float) -> np.ndarray
     """
     U, s, Vh = np.linalg.svd(G)
     at = s * np.asarray(time)[..., None]
-    c, h = np.cosh(at)[..., None, :], np.sinh(at)[..., None, :]
-    V, Uh = Vh.swapaxes(-1, -2), U.swapaxes(-1, -2)
+    c = np.cosh(at)[..., None, :]
+    h = np.sinh(at)[..., None, :]
+    V = Vh.swapaxes(-1, -2)
+    Uh = U.swapaxes(-1, -2)
     above = np.concatenate([(U * c) @ Uh, (U * h) @ Vh], -1)
     below = np.concatenate([(V * h) @ Uh, (V * c) @ Vh], -1)
     return np.concatenate([above, below], -2)
@@ -142,7 +144,8 @@ def leading(G: Squares) -> tuple[Float[np.ndarray, "head d"], Each, Float[np.nda
 
 def overlap(W: Squares, G: Squares) -> Each:
     r"""How far the leading pairs of two matrices agree: $|u^\top u'| |v^\top v'|$, at most one."""
-    (u, _, v), (x, _, y) = leading(W), leading(G)
+    u, _, v = leading(W)
+    x, _, y = leading(G)
     return np.abs((u * x).sum(-1) * (v * y).sum(-1))
 
 
@@ -180,11 +183,14 @@ def near_the_first_rise(
     turn = to_first_axis(w / length[:, None])
     of_V = U.swapaxes(-1, -2) @ W_V @ turn
     of_O = Vh @ W_O @ turn
-    grows, falls = of_V + of_O, of_V - of_O
+    grows = of_V + of_O
+    falls = of_V - of_O
     grows[:, 0, 1:] = 0
     grown = np.exp(s * times[:, None])[:, :, None]
-    grows, falls = grows * grown / 2, falls / grown / 2
-    moved_V, moved_O = U @ (grows + falls), Vh.swapaxes(-1, -2) @ (grows - falls)
+    grows = grows * grown / 2
+    falls = falls / grown / 2
+    moved_V = U @ (grows + falls)
+    moved_O = Vh.swapaxes(-1, -2) @ (grows - falls)
     started = np.stack([W_K, W_Q, moved_V, moved_O])
     return Start(Weights(started, np.ones(len(sizes))), times)
 

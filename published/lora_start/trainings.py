@@ -124,7 +124,8 @@ def follow(
     begun = {name: learned(of, gradients[name], SCALING) for name, of in factors.items()}
     course = {name: [] for name in factors}
     peak = dict.fromkeys(factors, 0.0)
-    shares, losses = [], []
+    shares = []
+    losses = []
     for step in range(one.n_steps + 1):
         for name, of in factors.items():
             now = (learned(of, gradients[name], SCALING) - begun[name]).numpy()
@@ -197,7 +198,8 @@ def first_at(course: Float[np.ndarray, "step n"], p: float) -> Float[np.ndarray,
     above = course >= p
     n = above.argmax(0)
     columns = np.arange(course.shape[1])
-    before, after = course[np.maximum(n - 1, 0), columns], course[n, columns]
+    before = course[np.maximum(n - 1, 0), columns]
+    after = course[n, columns]
     with np.errstate(invalid="ignore", divide="ignore"):
         when = n - 1 + (p - before) / (after - before)
     return np.where(above.any(0), when, np.inf)

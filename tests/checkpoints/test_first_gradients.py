@@ -19,7 +19,8 @@ def model_of(kind):
 
 def adapter_of(kind):
     """A model, its batch, its gradients and the factors of an adapter that is not at its start."""
-    live, batch = model_of(kind), {"input_ids": windows(TEXT)[:4]}
+    live = model_of(kind)
+    batch = {"input_ids": windows(TEXT)[:4]}
     gradients = first_gradients(live, batch, 2)
     names = dict.fromkeys(gradients, 3)
     config = lora_config(names, fan_in_fan_out=kind == "gpt2", scale=int(SCALING))
@@ -34,7 +35,8 @@ def adapter_of(kind):
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_gradients_are_those_of_a_backward_pass_through_all_weights(kind):
-    live, batch = model_of(kind), {"input_ids": windows(TEXT)[:4]}
+    live = model_of(kind)
+    batch = {"input_ids": windows(TEXT)[:4]}
     found = first_gradients(live, batch, 2)
     again = model_of(kind)
     loss(again, batch).backward()

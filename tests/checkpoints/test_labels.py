@@ -175,7 +175,8 @@ def test_a_module_of_much_smaller_entries_is_pruned_on_its_own(small, groups, lo
     linear = Held(small)
     assert pruned_gains.of_like_size(linear) == groups
     measure = object.__new__(GainMeasure)
-    measure.linear, measure.batches = linear, []
+    measure.linear = linear
+    measure.batches = []
 
     def keep(name, compute):
         zeros = {one: int((W == 0).sum()) for one, W in linear.made.items()}

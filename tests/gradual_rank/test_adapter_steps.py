@@ -7,7 +7,9 @@ import torch
 from lib.gradual_rank.adapter_start import small_update_time
 from lib.gradual_rank.adapter_steps import adam_steps, descended, descent_steps
 
-S, RATIO, RATE = 2.0, 9.0, 0.05  # κ = 6
+S = 2.0
+RATIO = 9.0  # κ = S √RATIO = 6
+RATE = 0.05
 
 
 def drawn(seed, *shape):
@@ -31,9 +33,12 @@ def descent(G, A, B, n):
 @pytest.mark.parametrize("b_scale", [0.0, 0.02])
 def test_descent_adds_what_its_two_factors_say_step_by_step(b_scale):
     G, U, sigma, V = pull(0)
-    A, B = 0.03 * drawn(1, 3, 5), b_scale * drawn(2, 7, 3)
-    a, b = A @ V, B.T @ U / np.sqrt(RATIO)
-    plus, minus = ((a + b) ** 2).sum(0), ((a - b) ** 2).sum(0)
+    A = 0.03 * drawn(1, 3, 5)
+    B = b_scale * drawn(2, 7, 3)
+    a = A @ V
+    b = B.T @ U / np.sqrt(RATIO)
+    plus = ((a + b) ** 2).sum(0)
+    minus = ((a - b) ** 2).sum(0)
     kappa = S * np.sqrt(RATIO)
     x = RATE * kappa * sigma
     for n in (1, 4, 9):
@@ -43,7 +48,9 @@ def test_descent_adds_what_its_two_factors_say_step_by_step(b_scale):
 
 
 def test_the_number_of_steps_is_that_after_which_so_much_was_added():
-    x, plus, minus = np.array([0.3, 0.02, 0.1]), np.array([1.0, 3.0, 1e-6]), np.array([1, 2, 1e-6])
+    x = np.array([0.3, 0.02, 0.1])
+    plus = np.array([1.0, 3.0, 1e-6])
+    minus = np.array([1, 2, 1e-6])
     n = descent_steps(0.4, x, 6.0, plus, minus)
     assert descended(n, x, 6.0, plus, minus) == pytest.approx([0.4] * 3, rel=1e-10)
     with pytest.raises(ValueError, match=r"wanted steps of a share in \(0, 1\), got 0.5 to 1.5"):
@@ -51,7 +58,10 @@ def test_the_number_of_steps_is_that_after_which_so_much_was_added():
 
 
 def test_small_steps_take_the_time_of_the_flow():
-    sigma, squares, kappa, rate = np.array([0.8, 0.3]), np.array([1e-3, 2.0]), 6.0, 1e-6
+    sigma = np.array([0.8, 0.3])
+    squares = np.array([1e-3, 2.0])
+    kappa = 6.0
+    rate = 1e-6
     n = descent_steps(0.1, rate * kappa * sigma, kappa, squares, squares)
     assert n * rate == pytest.approx(small_update_time(0.1, sigma, squares, kappa), rel=1e-4)
 
@@ -60,7 +70,9 @@ def test_small_steps_take_the_time_of_the_flow():
 def test_adam_takes_the_steps_that_the_signs_say_while_the_gradient_stays(scale, within):
     """From a large A the first term decides, and from a small one the second: its signs change."""
     G, U, _, V = pull(3)
-    drawn_A, rate, p = scale * drawn(4, 3, 5), 1e-4, 2e-3
+    drawn_A = scale * drawn(4, 3, 5)
+    rate = 1e-4
+    p = 2e-3
     wanted = adam_steps(p, G, drawn_A, U, V, scaling=S, rate=rate)
     A, B = (torch.tensor(one, requires_grad=True) for one in (drawn_A, np.zeros((7, 3))))
     optimiser = torch.optim.Adam([A, B], lr=rate, eps=1e-30)

@@ -21,7 +21,10 @@ from published.lora_start.trainings import Adapter
 from tests.checkpoints.checkpoints_made import SIZES, TEXT, windows
 from tests.pipeline.project import ROOT
 
-SEED, RANK, RATIO, N_STEPS = 3, 2, 4.0, 12
+SEED = 3
+RANK = 2
+RATIO = 4.0
+N_STEPS = 12
 ONE = Adapter("descent", RANK, -0.5, RATIO, N_STEPS, 0.2)
 P = 2e-3
 
@@ -60,7 +63,8 @@ def dense(kind, model, rate):
     moving = {k: W.clone().requires_grad_() for k, W in begun.items()}
     slopes = torch.autograd.grad(loss_of(moving), list(moving.values()))
     G = {k: -(g.T if turned else g).numpy() for k, g in zip(begun, slopes, strict=True)}
-    states, losses = [], []
+    states = []
+    losses = []
     for _ in range(N_STEPS + 1):
         states.append({k: (A[k].numpy().copy(), B[k].numpy().copy()) for k in begun})
         a, b = ({k: one.clone().requires_grad_() for k, one in of.items()} for of in (A, B))
@@ -100,7 +104,8 @@ def test_times_are_those_of_dense_matrices_that_are_trained_alike(trained):
 
 def steps_to_size(x, a, b, kappa):
     """Steps of the two vectors of a direction, a fixed gradient's, until they have added P."""
-    begun, n = a @ b, 0
+    begun = a @ b
+    n = 0
     while kappa * (a @ b - begun) < P:
         a, b, n = a + x * b, b + x * a, n + 1
     return n
@@ -111,7 +116,8 @@ def test_forecasts_are_the_steps_of_two_vectors_whose_gradient_stays(trained, co
     found, (G, states, _) = trained
     table = found["learned"]
     names = list(table["module"].unique())
-    kappa, rate = 2 * math.sqrt(RATIO), table["rate"].iloc[0]
+    kappa = 2 * math.sqrt(RATIO)
+    rate = table["rate"].iloc[0]
     assert rate * kappa * max(np.linalg.norm(G[k], 2) for k in names) == pytest.approx(0.2)
     for i, name in enumerate(names):
         other = names[i - 1] if column == "shuffled" else name

@@ -24,7 +24,9 @@ from lib.gradual_rank.saddles import (
 )
 from tests.gradual_rank.full_reference import normal, output, taught
 
-N, T, D = 12, 4, 3
+N = 12
+T = 4
+D = 3
 SEEDS = (2, 3)
 
 
@@ -205,7 +207,8 @@ def test_times_of_the_way_go_to_those_of_the_limit(saddles, factors, n):
         [np.linalg.svd(one[n], compute_uv=False) for one in (saddles.slopes(k)[i] for k in (0, 1))]
         for i in (0, 1)
     )
-    begin, end = way.rises(-60, 0.05), way.rises(-90, 0.05)
+    begin = way.rises(-60, 0.05)
+    end = way.rises(-90, 0.05)
     efolds = 30 * math.log(10)
     assert (end.first - begin.first) / efolds == pytest.approx(1 / VO[0][0])
     limit = 1 / VO[0][0] + 1 / KQ[1][0]

@@ -33,7 +33,8 @@ def made(tmp_path_factory):
         digits = {"data": DATA, "train": TRAIN | CHANGED}
         Path("params.yaml").write_text(yaml.safe_dump({"vision": {"digits": digits}}))
         Path("controls.tsv").write_text("name\tlabels\npermuted\tpermuted\n")
-        images, runs = Path("data/images"), Path("data/runs")
+        images = Path("data/images")
+        runs = Path("data/runs")
         for stage, *arguments in (
             ("vision.fetch", "vision.digits.data", Path("data/official")),
             ("vision.generate", "vision.digits.data", Path("data/official"), images),

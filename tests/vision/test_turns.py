@@ -36,7 +36,8 @@ def tables():
 
     Stable ranks are 3 times the init scale, and half of that under permuted labels.
     """
-    products, training = [], []
+    products = []
+    training = []
     for attention, speed in SPEED.items():
         for control, less in (("none", 1.0), (PERMUTED, 0.5)):
             for scale in (0.5, 1.0, 2.0):

@@ -70,7 +70,8 @@ def test_with_qk_norm_the_loss_keeps_its_value_as_keys_and_queries_are_scaled():
     loss = training_loss(weights, images, torch.arange(5) % 4, "float32")
     loss.backward()
     for name in ("W_Q", "W_K"):
-        W, gradient = weights[name], weights[name].grad
+        W = weights[name]
+        gradient = weights[name].grad
         along = (W * gradient).sum((-2, -1)).abs()
         assert (along < 1e-12 * W.norm(dim=(-2, -1)) * gradient.norm(dim=(-2, -1))).all()
     along = (weights["W_V"] * weights["W_V"].grad).sum((-2, -1)).abs()

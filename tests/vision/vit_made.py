@@ -100,7 +100,8 @@ def logits(weights: Weights, images: Tensor) -> Tensor:
         for Q, K, V, O, q, k, v, gain in zip(  # noqa: E741 (the paper's letter)
             *(w[name] for name in ATTENTION), *biases, gains, strict=True
         ):
-            queries, keys = N @ Q + q, N @ K + k
+            queries = N @ Q + q
+            keys = N @ K + k
             scores = queries @ keys.transpose(1, 2)
             if gain is None:
                 scores = scores / math.sqrt(d_head)

@@ -26,7 +26,8 @@ CASE = "full"  # the line of the table of cases whose orders and course are draw
 MARKERS = {CASE: ("o", "teacher of full rank"), "rank_one": ("s", "of rank one")}
 LEAST = 1e-6  # the singular value from which a course is drawn
 SECOND = GREEN  # the second direction of W_VO
-KEYS, VALUES = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
+KEYS = MATRIX_COLORS["W_KQ"]
+VALUES = MATRIX_COLORS["W_VO"]
 
 
 def what_rises_second(
@@ -67,7 +68,8 @@ def draw_waits(axes: Axes, waits: pd.DataFrame, bar: Bar | None) -> None:
             label = "saddle of the second pair"
             axes.plot(own["added_pair"], own["added"], "x", color=NULL_COLOR, ms=5, label=label)
         axes.plot(own["added_said"], own["added"], marker, color=KEYS, ms=4.5, label=said)
-    low, high = drawn["added"].min() / 5, drawn["added"].max() * 2
+    low = drawn["added"].min() / 5
+    high = drawn["added"].max() * 2
     ends = np.array([low, high])
     axes.plot(ends, ends, "--", color="black", lw=1.1, label="theory", zorder=0)
     own = drawn[drawn["case"] == CASE]

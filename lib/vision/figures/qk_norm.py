@@ -48,7 +48,8 @@ def ranks_and_turns(products: pd.DataFrame, turns: pd.DataFrame, moved: float) -
     scales = sorted({float(f"{scale:g}") for scale in turns["init_scale"]})
     turns = turns.assign(init_scale=[float(f"{scale:g}") for scale in turns["init_scale"]])
     for i, (matrix, name) in enumerate(MATRIX_NAMES.items()):
-        ranks, steps = panels[i], panels[2 + i]
+        ranks = panels[i]
+        steps = panels[2 + i]
         for line in LINES:
             here = products[products["attention"] == line.attention]
             _by_seed(ranks, of_matrix(final_ranks(here, control=line.control), matrix), line)

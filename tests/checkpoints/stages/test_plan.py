@@ -204,7 +204,8 @@ def test_pruning_has_the_losses_of_models_pruned_by_hand(plans, pair):
 
 
 def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, gpt2, monkeypatch):
-    measured, path_attribution = GainMeasure.of, attribution.path_attribution
+    measured = GainMeasure.of
+    path_attribution = attribution.path_attribution
     calls = []
 
     def counted(name, function, most):
@@ -347,7 +348,8 @@ def made_measure(linear, batches, share_lost):
     measure.linear = linear
     measure.factors = {}
     measure.batches = batches
-    measure.none, measure.tuned = 1.0, 0.0
+    measure.none = 1.0
+    measure.tuned = 0.0
     measure.share_lost = share_lost
     return measure
 

@@ -13,7 +13,10 @@ from scipy.integrate import solve_ivp
 
 from tests.gradual_rank.full_reference import normal, output, reached, taught
 
-N, T, D, RISEN = 12, 4, 3, 0.05
+N = 12
+T = 4
+D = 3
+RISEN = 0.05
 SEEDS = (5, 6)
 SCALES = (-2, -3)
 RANKS = {"whole": 3, "one": 1}
