@@ -107,11 +107,13 @@ FAMILIES = (
         "d_model",
         (32, 64, 128),
         2,
-        "stages.vision.train vision.digits.train controls.tsv images runs",
+        "stages.vision.train --section=vision.digits.train --controls=controls.tsv "
+        "--images=images --runs=runs",
         "runs",
         (
-            "stages.vision.fetch vision.digits.data official",
-            "stages.vision.generate vision.digits.data official images",
+            "stages.vision.fetch --section=vision.digits.data --official=official",
+            "stages.vision.generate --section=vision.digits.data --official=official "
+            "--images=images",
         ),
         params={
             "vision.digits.train": {

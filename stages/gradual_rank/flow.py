@@ -3,7 +3,7 @@
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,13 @@ class Flow:
     atol: Tolerance
 
 
+class Kind(NamedTuple):
+    """The flows of a problem from one scale: one of each seed."""
+
+    problem: str
+    log10_init_scale: float
+
+
 def main(
     section: str,
     solver: str,
@@ -84,15 +91,12 @@ def main(
         return [(follow, *read, *asked, i, code) for i in range(len(toys[name].seeds))]
 
     large_first = sorted(cases, key=lambda name: -numbers_of(toys[name]))
-    jobs = {
-        f"{name} {scale}": jobs_of(name, scale)
-        for name in large_first
-        for scale in sorted(cases[name].flow_scales)
-    }
+    kinds = [Kind(name, scale) for name in large_first for scale in sorted(cases[name].flow_scales)]
+    jobs = {kind: jobs_of(*kind) for kind in kinds}
     found = spread_cells(jobs, label=section, unit="flow")
     clear(flows, "*.parquet")
     for name, problem in cases.items():
-        here = [found[f"{name} {scale}"] for scale in sorted(problem.flow_scales)]
+        here = [found[Kind(name, scale)] for scale in sorted(problem.flow_scales)]
         every = list(itertools.chain(*here))
         for table, schema in FOLDER.items():
             schema.write(joined(every, table), flows / f"{name}_{table}.parquet")
