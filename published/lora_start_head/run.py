@@ -72,7 +72,10 @@ def main(n_seeds: int = 8, first_seed: int = 0) -> None:
     begun = time.monotonic()
     seeds = range(first_seed, first_seed + n_seeds)
     jobs: list[Job] = [(trainings, seed) for seed in seeds]
-    found = spread_cells({"": jobs}, label="lora_start_head", unit="head")[""]
+    n_steps = sum(one.n_steps for one in ADAPTERS)
+    found = spread_cells(
+        {"": jobs}, label="lora_start_head", unit="step", size=lambda seed: n_steps
+    )[""]
     for name in (*TABLES, "bases"):
         write_table(compact(joined(found, name)), OUT / "tables" / f"{name}.parquet")
     remeasure()
