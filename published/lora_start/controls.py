@@ -36,11 +36,12 @@ def permuted(rows: pd.DataFrame) -> Any:
     """
 
     def measure(own: pd.DataFrame) -> list[float]:
-        kappa = pace(SCALING, own["ratio"].iloc[0])
+        kappa = pace(SCALING, float(own["ratio"].iloc[0]))
         source = np.random.default_rng(0)
-        sigma = source.permuted(np.tile(own["sigma"], (N_PERMUTED, 1)), axis=1)
-        plus, minus = (np.broadcast_to(own[name], sigma.shape) for name in ("plus", "minus"))
-        x = own["rate"].iloc[0] * kappa * sigma
+        sigma = source.permuted(np.tile(own["sigma"].to_numpy(float), (N_PERMUTED, 1)), axis=1)
+        ends = (own[name].to_numpy(float) for name in ("plus", "minus"))
+        plus, minus = (np.broadcast_to(one, sigma.shape) for one in ends)
+        x = float(own["rate"].iloc[0]) * kappa * sigma
         said = descent_steps(SMALL, x, kappa, plus, minus)
         times = own["measured"].to_numpy(float)
         near = (own["forecast"] <= own["horizon"]).to_numpy()
