@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from lib.pages.bars import Bar, draw_bar
 from lib.pages.style import BLUE, GREEN, NULL_COLOR, ORANGE, READ_WIDTH, SEED_MARKERS, number_panel
 
 SCALE_COLORS = (GREEN, BLUE, ORANGE)  # from the library's own draw to smaller ones
+FEW_DECADES = 100
 ADAPTER = ["log10_init_scale", "model", "seed"]
 
 
@@ -61,6 +63,8 @@ def draw_times(axes: Axes, rows: pd.DataFrame, size: float) -> None:
             axes.plot(part["forecast"], part["measured"], "o", **look, label=label)
     axes.set(xscale="log", yscale="log")
     ends = np.array(axes.get_ylim())
+    if ends[1] < FEW_DECADES * ends[0]:  # so few that minor ticks have labels, one over another
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.plot(ends, ends, "--", color="black", lw=1, label="as the start says")
     axes.set(xlabel="steps, said by the start", ylabel=f"steps until p = {size:g}")
     axes.set_title("gradient descent; filled: update still small", fontsize=9)
