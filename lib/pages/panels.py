@@ -41,14 +41,16 @@ def scale_label(init_scale: SupportsFloat) -> str:
     return f"init scale {float(init_scale):g}"
 
 
-def numbers_below(axes: Axes, numbers: Iterable[float], form: str = "g", **text: Any) -> None:
+def numbers_below(
+    axes: Axes, numbers: Iterable[SupportsFloat], form: str = "g", **text: Any
+) -> None:
     """Ticks of x at these numbers alone, whatever its scale."""
-    at = list(numbers)
+    at: list[Any] = list(numbers)
     axes.set_xticks(at, labels=[format(number, form) for number in at], **text)
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def powers_below(axes: Axes, log10: Iterable[float], **text: Any) -> None:
+def powers_below(axes: Axes, log10: Iterable[SupportsFloat], **text: Any) -> None:
     """Ticks of x, on which stands -log10 of a small number, that name the number itself."""
     at = sorted(set(map(float, log10)), reverse=True)
     axes.set_xticks([-one for one in at], labels=[power(one) for one in at], **text)
