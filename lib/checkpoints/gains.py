@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lib.checkpoints.factors import moved
 from lib.checkpoints.folders import Checkpoint, aligned
+from lib.checkpoints.known_structures import known_places
 from lib.checkpoints.library import refusing
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import linear_places, open_base, open_tuned_model
@@ -364,7 +365,7 @@ def check_text(
     """
     base = aligned(base, tuned)
     if not batches:
-        places = linear_places(tuned)
+        places = known_places(tuned) or linear_places(tuned)
         left = [n for n, (at, _) in places.items() if at in base.tensors and n not in without]
         return [], len(left)
     shares(batches)

@@ -156,6 +156,14 @@ def known_modules(checkpoint: Checkpoint) -> dict[str, tuple[int, int]] | None:
     return linear
 
 
+def known_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]] | None:
+    """The tensor of each linear module, and that none is stored as in × out, as `linear_places` of
+    the live model has them; None where transformers must be asked.
+    """
+    known = known_modules(checkpoint)
+    return None if known is None else {name: (f"{name}.weight", False) for name in known}
+
+
 def misfits(folder: Path, modules: Mapping[str, tuple[int, int]]) -> list[str]:
     """What is wrong with the adapter of a folder by names and shapes: it must have both factors of
     every target, of its rank, and no other tensor.

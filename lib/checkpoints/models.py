@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 
 from lib.checkpoints.folders import FLOATS, Checkpoint
-from lib.checkpoints.known_structures import known_modules
 from lib.checkpoints.library import SAFE, model_class, quiet, refusing, unloaded
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.names import linear_tensors, places_of, stored_places, tied_names
@@ -93,13 +92,9 @@ def linear_places(
 ) -> dict[str, tuple[str, bool]]:
     """The tensor of each linear module, and whether it is stored as in × out.
 
-    Names decide, and no weight is read: the model is its own, or one on the meta device, or none
-    where its structure is known. Raises `InputError`, naming a module, where it has no tensor of
-    its own.
+    Names decide, and no weight is read: the model is its own, or one on the meta device. Raises
+    `InputError`, naming a module, where it has no tensor of its own.
     """
-    known = known_modules(checkpoint) if model is None else None
-    if known is not None:
-        return {name: (f"{name}.weight", False) for name in known}
     model = model or unloaded(checkpoint.model_folder, checkpoint.config)
     shapes = {name: entry.shape for name, entry in checkpoint.tensors.items()}
     places = linear_tensors(model, shapes)

@@ -11,15 +11,14 @@ import torch
 
 from lib.checkpoints.adapters import lora_config, write_adapter
 from lib.checkpoints.folders import aligned, open_checkpoint
-from lib.checkpoints.known_structures import known_modules, misfits
+from lib.checkpoints.known_structures import known_modules, known_places, misfits
 from lib.checkpoints.library import unloaded
 from lib.checkpoints.linear_modules import (
     empty_linear_modules,
     linear_modules,
     shared_linear_modules,
 )
-from lib.checkpoints.models import check_architecture, check_shapes
-from lib.checkpoints.names import linear_tensors
+from lib.checkpoints.models import check_architecture, check_shapes, linear_places
 from lib.checkpoints.peft_models import not_adapted, read_back
 from tests.checkpoints.transformers_made import made, saved
 
@@ -61,7 +60,7 @@ def test_a_known_structure_is_that_of_transformers_and_peft_adapts_all_of_it(nam
     assert known is not None
     assert list(known) == list(found)
     assert known == {name: (one.out_features, one.in_features) for name, one in found.items()}
-    assert linear_tensors(model(), shapes) == {name: f"{name}.weight" for name in known}
+    assert known_places(checkpoint) == linear_places(checkpoint)
     assert not_adapted(model, list(known), "CAUSAL_LM") == {}
     assert shared_linear_modules(model()) == empty_linear_modules(model()) == []
     assert check_shapes(checkpoint) == sum(torch.Size(shape).numel() for shape in shapes.values())
