@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# loss-landscapes draws a smaller neighbourhood of a model the larger the distance that one asks for.
+# loss-landscapes draws a smaller neighbourhood of a model for a larger distance.
 #
 # Versions: loss-landscapes 3.0.6, torch 2.13.0 (CPU build), numpy 2.4.6.
 #
