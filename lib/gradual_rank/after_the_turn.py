@@ -23,6 +23,12 @@ DECAYED = "decayed"
 DECAYED_KEYS = "decayed_keys"
 DECAYED_PLAIN = "decayed_plain"
 STRONG = ("strong", "strong_plain")
+LAWS = {  # a measure that is a ratio and its case, and the measure of its null
+    ("turn_wait", PRE_NORM): "turn_wait_plain_rate",
+    ("turn_wait_doubled", SMALL): "turn_wait",
+    ("gain_wait", LEARNED): "gain_wait_uniform",
+    ("rise_wait", DECAYED): "rise_wait_undecayed",
+}
 COUNTS = 0.1  # of the largest singular value at the end: a direction that is counted
 
 
@@ -130,3 +136,15 @@ def at_the_end(heads: Table) -> dict[str, pd.Series]:
     """The stable rank of the update of W_KQ at the turn and at the end, from the smallest scale."""
     own = pick(heads, log10_init_scale=heads["log10_init_scale"].min())
     return {name: own[name] for name in ("rank_at_turn", "rank_at_end", "left")}
+
+
+def laws_of(rows: list[Row]) -> Table:
+    """The numbers of every head over what laws and their nulls say, of measures that are ratios."""
+    values: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        values.setdefault((row.measure, row.case), {})[row.unit] = float(row.value)
+    found: list[tuple[str, int, float, float]] = []
+    for (measure, case), null in LAWS.items():
+        for seed, own in values[measure, case].items():
+            found.append((f"{measure}.{case}", int(seed), own, values[null, case][seed]))
+    return pd.DataFrame(found, columns=["law", "seed", "own", "other"])

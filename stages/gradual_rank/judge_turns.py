@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from lib.files.params import read_params
-from lib.gradual_rank.after_the_turn import measures_of
-from lib.gradual_rank.tables.turns import FOLDER
+from lib.gradual_rank.after_the_turn import laws_of, measures_of
+from lib.gradual_rank.tables.turns import DRAWN, FOLDER
 from lib.pages.measures import setup_rows, write_measures
 from lib.work.command import OutFolder, run
 from lib.work.schemas import read_tables_of, write_tables_of
@@ -24,8 +24,10 @@ def main(share: str, followed: Path, metrics: OutFolder) -> None:
         "smallest": f"1e{heads['log10_init_scale'].min():g}",
         "turned": read_params(share, float),
     }
-    write_tables_of(FOLDER, tables, metrics / "tables", small=True)
-    write_measures([*setup_rows(setup), *measures_of(tables)], metrics, HEADLINES)
+    measured = measures_of(tables)
+    drawn = tables | {"laws": laws_of(measured)}
+    write_tables_of(DRAWN, drawn, metrics / "tables", small=True)
+    write_measures([*setup_rows(setup), *measured], metrics, HEADLINES)
 
 
 if __name__ == "__main__":

@@ -52,3 +52,12 @@ W_VO_2            number   the second
 W_VO_3            number   the third
 """)
 FOLDER = {"heads": HEADS, "limits": LIMITS, "directions": DIRECTIONS, "courses": COURSES}
+
+LAWS = schema("""
+A number of a head over what a law says of it: one where the law holds.
+law    text     the law, by the measure and case in which it is judged
+seed   integer  the seed of the head
+own    number   the number over what the law says
+other  number   and over what its null says
+""")
+DRAWN = FOLDER | {"laws": LAWS}
