@@ -127,7 +127,7 @@ def without_keys(W: Weights) -> Weights:
 
 
 @dataclass(frozen=True)
-class Followed:
+class Trace:
     """A head along its flow."""
 
     times: np.ndarray
@@ -146,7 +146,7 @@ class Followed:
 
 def followed(
     heads: DecayedHeads, start: Weights, params: Turns, ends: Each, until: str
-) -> list[Followed]:
+) -> list[Trace]:
     """Every head along its flow, until its end, or until what is timed has come."""
     first, _ = products(start)
     units = norm(first)
@@ -176,7 +176,7 @@ def followed(
             moment.heads, moment.times, relative, W_VO, moment.weights.gain, strict=True
         ):
             parts[head].append(tuple(seen))
-    return [Followed(*(np.array(column) for column in zip(*own, strict=True))) for own in parts]
+    return [Trace(*(np.array(column) for column in zip(*own, strict=True))) for own in parts]
 
 
 def products(W: Weights) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +190,7 @@ def singular_values(W: np.ndarray) -> np.ndarray:
     return np.linalg.svd(W, compute_uv=False)
 
 
-def events(path: Followed, params: Turns, *, far: bool) -> dict[str, float]:
+def events(path: Trace, params: Turns, *, far: bool) -> dict[str, float]:
     """When a head's keys turn, its values rise and its gain moves, and what it is then."""
     times = path.times
     distance = norm(path.W_KQ - path.W_KQ[0]).clip(LEAST)
@@ -203,13 +203,13 @@ def events(path: Followed, params: Turns, *, far: bool) -> dict[str, float]:
     found["rank_at_turn"] = float(np.interp(turn, times, ranks)) if turn < math.inf else math.nan
     if far:
         begun = first_time(times, sigma, BEGUN * params.risen)
-        before = path.W_KQ[np.searchsorted(times, min(begun, times[-1]))]
-        left = norm(path.W_KQ[-1] - before) / distance[-1]
+        before = int(np.searchsorted(times, min(begun, times[-1])))
+        left = norm(path.W_KQ[-1:] - path.W_KQ[before])[0] / distance[-1]
         found |= {"rank_at_end": float(ranks[-1]), "left": float(left)}
     return found
 
 
-def rising(path: Followed) -> list[pd.DataFrame]:
+def rising(path: Trace) -> list[pd.DataFrame]:
     """When each direction of the updates has begun and ended, and how large it is at last."""
     found: list[pd.DataFrame] = []
     for matrix, sigma in path.updates.items():
@@ -224,7 +224,7 @@ def rising(path: Followed) -> list[pd.DataFrame]:
     return found
 
 
-def course(path: Followed) -> pd.DataFrame:
+def course(path: Trace) -> pd.DataFrame:
     """The singular values of both updates, by time, evenly spaced in it."""
     looks = np.linspace(0, path.times[-1], N_LOOKS)
     kept = np.unique(np.searchsorted(path.times, looks))

@@ -8,7 +8,10 @@ import pytest
 from lib.gradual_rank.tables.turns import FOLDER
 from tests.stages.made import read_measures, table, whole, worked_out
 
-CASES = ["plain", "qk_norm", "pre_norm", "plain_turn", "learned_gain", "small_gain", "decayed", "decayed_keys", "decayed_plain", "strong", "strong_plain"]
+CASES = (
+    *("plain", "qk_norm", "pre_norm", "plain_turn", "learned_gain", "small_gain", "decayed"),
+    *("decayed_keys", "decayed_plain", "strong", "strong_plain"),
+)
 # turn, rise and gain_moved from 1e-1, and from 1e-2; where nothing else is said, as here
 PLAIN = ("2 3 inf", "4 6 inf")
 TIMES = {

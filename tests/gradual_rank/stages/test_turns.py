@@ -20,7 +20,8 @@ CASES = {  # QK-norm, gain, decay of keys and of values, until what
     "held": (True, "fixed", 0.5, 0.5, "rise"),
     "small": (True, "small", 0.5, 0.0, "turn"),
 }
-COLUMNS = ["name", "qk_norm", "gain", "decay_keys", "decay_values", "until", "pre_norm", "permuted", "end", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "log10_init_scales"]
+FLAGS = ["name", "qk_norm", "gain", "decay_keys", "decay_values", "until", "pre_norm", "permuted"]
+SIZES = ["end", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "log10_init_scales"]
 PARAMS = {
     "turned": 0.2,
     "risen": 0.1,
@@ -36,7 +37,7 @@ KEPT = {}  # what one run of the stage wrote
 @pytest.fixture
 def tables(stage, tmp_path):
     if not KEPT:
-        rows = ["\t".join(COLUMNS)]
+        rows = ["\t".join(FLAGS + SIZES)]
         for name, (normed, *more) in CASES.items():
             cells = [name, str(normed).lower(), *more, "false", "false", END, 2, 12, N, T, D]
             rows.append("\t".join(map(str, [*cells, list(SCALES)])))
