@@ -26,6 +26,7 @@ from lib.work.schemas import write_joined
 
 LEAST = 1e-300  # in the place of zero, where a logarithm is taken
 N_LOOKS = 241  # points of a course that are kept
+N_SHOWN = 3  # directions of a course
 Decay = Annotated[float, Interval("[0, 10]")]
 
 
@@ -230,7 +231,8 @@ def course(path: Trace) -> pd.DataFrame:
     kept = np.unique(np.searchsorted(path.times, looks))
     columns = {"time": path.times[kept]}
     for name, sigma in path.updates.items():
-        columns |= {f"{name}_{i + 1}": sigma[kept, i] for i in range(3)}
+        shown = min(N_SHOWN, sigma.shape[1])
+        columns |= {f"{name}_{i + 1}": sigma[kept, i] for i in range(shown)}
     return pd.DataFrame(columns)
 
 

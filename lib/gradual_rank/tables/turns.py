@@ -46,10 +46,10 @@ log10_init_scale  number   log10 of the scale of the start
 time              number   the flow's own
 W_KQ_1            number   the first of W_KQ
 W_KQ_2            number   the second
-W_KQ_3            number   the third
+W_KQ_3            number?  the third, where there is one
 W_VO_1            number   the first of W_VO
 W_VO_2            number   the second
-W_VO_3            number   the third
+W_VO_3            number?  the third, where there is one
 """)
 FOLDER = {"heads": HEADS, "limits": LIMITS, "directions": DIRECTIONS, "courses": COURSES}
 
