@@ -86,6 +86,7 @@ class Course:
         found = solve_ivp(
             self.slope, (0, end), begin, method="LSODA", rtol=1e-6, atol=1e-9, dense_output=True
         )
+        assert found.sol is not None
         path = found.sol(self.times).T
         W_K, W_Q, W_V, W_O = path[:, :-1].reshape(-1, 4, D, D).swapaxes(0, 1)
         undecayed = np.exp(2 * keys * self.sigma * self.times)[:, None, None]
