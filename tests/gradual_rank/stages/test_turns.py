@@ -27,7 +27,7 @@ PARAMS = {
     "risen": 0.1,
     "moved": 0.01,
     "stiffness": 1e6,
-    "longest": 0.03,
+    "longest": 0.02,
     "margin": 3,
 }
 END = 0.6
@@ -81,6 +81,8 @@ class Course:
         self.learned = gain != "fixed"
         start = 10.0**scale * normal(seed, "full start", 4, D, D)
         end = END * (PARAMS["margin"] - scale * math.log(10)) / self.sigma
+        if case == "small":
+            end /= 4  # behind the turn keys get stiff, and scipy stops
         begin = [*start.flatten().tolist(), first]
         self.times = np.linspace(0, end, 6001)
         found = solve_ivp(
@@ -112,7 +114,8 @@ class Course:
 
 @pytest.mark.parametrize("case", CASES)
 def test_keys_turn_and_values_rise_when_scipys_integral_does(tables, case):
-    seed, scale = SEEDS[0], SCALES[-1]
+    seed = SEEDS[0]
+    scale = SCALES[-1]
     heads = tables["heads"]
     chosen = (heads["case"] == case) & (heads["seed"] == seed)
     [row] = heads[chosen & (heads["log10_init_scale"] == scale)].to_dict("records")
