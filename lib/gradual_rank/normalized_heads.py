@@ -123,6 +123,10 @@ class Heads:
         factors[:2] *= slowed[:, None, None]
         return Weights(factors, slowed * slopes.gain)
 
+    def kept(self, moved: Weights, before: Weights, steps: Each) -> Weights:
+        """The weights after a step from those before: as moved, with no norm set right."""
+        return moved
+
     def ratio(self, W: Weights) -> Each:
         r"""The ratio $\rho = |W_{VO}|_F / (|W_K|_F |W_Q|_F)$."""
         W_K, W_Q, W_V, W_O = W.factors
@@ -222,7 +226,7 @@ def flow(
         last = heads.velocity(W.moved(steps, first))
         mean = Weights((first.factors + last.factors) / 2, (first.gain + last.gain) / 2)
         steps = np.minimum(steps, longest * (norm(W.factors) / norm(mean.factors)).min(0))
-        W = W.moved(steps, mean)
+        W = heads.kept(W.moved(steps, mean), W, steps)
         times = times + steps
 
 

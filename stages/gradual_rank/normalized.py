@@ -11,10 +11,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from lib.files.params import Interval, Name, Positive, Seeds, read_cases, read_params
-from lib.gradual_rank.full_heads import gaussian_factors, targets
+from lib.gradual_rank.normalized_draws import drawn
 from lib.gradual_rank.normalized_heads import (
     Heads,
     Look,
@@ -22,13 +21,12 @@ from lib.gradual_rank.normalized_heads import (
     Weights,
     flow,
     look,
-    unit_tokens,
 )
 from lib.gradual_rank.tables.normalized import FOLDER
-from lib.gradual_rank.tasks import Samples, Size, tokens_of
+from lib.gradual_rank.tasks import Samples, Size
 from lib.matrices.directions import first_time
 from lib.matrices.ranks import stable_rank
-from lib.training.devices import generator, use_threads
+from lib.training.devices import use_threads
 from lib.work.cells import Job, Tables, spread_cells
 from lib.work.command import OutFolder, run
 from lib.work.schemas import write_joined
@@ -79,7 +77,8 @@ def main(section: str, cases: Path, followed: OutFolder) -> None:
 
 def follow(case: Case, params: Flow) -> Tables:
     """The flows of a case from every scale, and in the limit."""
-    heads, unscaled = drawn(case, params.stiffness)
+    X, Y, unscaled = drawn(case.seeds, case.sizes, permuted=case.permuted, pre_norm=case.pre_norm)
+    heads = Heads(X, Y, case.qk_norm, params.stiffness, case.learned_gain)
     scales = sorted(case.log10_init_scales, reverse=True)
     cells = [(scale, seed) for scale in scales for seed in case.seeds]
     places = np.tile(np.arange(case.n_seeds), len(scales))
@@ -106,27 +105,6 @@ def follow(case: Case, params: Flow) -> Tables:
         ends = [case.risen / 10.0 ** (2 * scale) for scale in scales[-2:]]
         limits["turn"], limits["growth"] = in_the_limit(heads, unscaled, params, *ends)
     return {"heads": pd.DataFrame(rows), "limits": limits, "courses": pd.concat(courses)}
-
-
-def drawn(case: Case, stiffness: float) -> tuple[Heads, Weights]:
-    """The heads of a case, and their start before it is scaled.
-
-    Tokens and the start have N(0, 1) entries; labels are those of a plain teacher of full rank. The
-    gain is √d, that of RMSNorm on queries and keys with logits over √d.
-    """
-    X = tokens_of(case.seeds, *case.sizes)
-    Y = targets(X, case.seeds, [case.d_model])[:, 0]
-    if case.permuted:
-        orders = [
-            torch.randperm(case.n_samples, generator=generator(seed, "permuted labels"))
-            for seed in case.seeds
-        ]
-        Y = torch.stack([own[order] for own, order in zip(Y, orders, strict=True)])
-    tokens = unit_tokens(X.numpy()) if case.pre_norm else X.numpy()
-    (W_K, W_V), (W_Q, W_O) = gaussian_factors(case.d_model, case.seeds, "full start").numpy()
-    start = Weights(np.stack([W_K, W_Q, W_V, W_O]), np.full(case.n_seeds, math.sqrt(case.d_model)))
-    heads = Heads(tokens, Y.numpy(), case.qk_norm, stiffness, case.learned_gain)
-    return heads, start
 
 
 def histories(heads: Heads, start: Weights, params: Flow, risen: float) -> list[pd.DataFrame]:
