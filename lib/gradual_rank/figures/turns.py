@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import power
 from lib.pages.bars import Bar
+from lib.pages.marks import THEORY, where
+from lib.pages.panels import power
 from lib.pages.style import (
     BLUE,
     MATRIX_COLORS,
@@ -60,7 +61,7 @@ def behind_the_turn(
 def draw_course(axes: Axes, courses: pd.DataFrame) -> None:
     """The first singular values of both updates of a head with QK-norm, over their last ones."""
     scale = float(courses["log10_init_scale"].min())
-    own = courses[(courses["case"] == NORMALIZED) & (courses["log10_init_scale"] == scale)]
+    own = where(courses, case=NORMALIZED, log10_init_scale=scale)
     for matrix, name in MATRIX_NAMES.items():
         for i in range(N_DRAWN):
             values = own[f"{matrix}_{i + 1}"]
@@ -103,7 +104,7 @@ def draw_lags(axes: Axes, directions: pd.DataFrame, bar: Bar | None) -> None:
 
 def lags_of(directions: pd.DataFrame, case: str, matrix: str) -> pd.DataFrame:
     """When the second direction has begun after the first, by seed and scale, the largest first."""
-    own = directions[(directions["case"] == case) & (directions["matrix"] == matrix)]
+    own = where(directions, case=case, matrix=matrix)
     begun = own.pivot(index=["seed", "log10_init_scale"], columns="direction", values="begun")
     lags = (begun[2] - begun[1]).unstack("log10_init_scale")
     return lags[sorted(lags.columns, reverse=True)]
@@ -112,13 +113,13 @@ def lags_of(directions: pd.DataFrame, case: str, matrix: str) -> pd.DataFrame:
 def draw_laws(axes: Axes, laws: pd.DataFrame) -> None:
     """Waits over what their laws say, and over what the nulls do."""
     for row, law in enumerate(LAWS):
-        own = laws[laws["law"] == law]
+        own = where(laws, law=law)
         first = row == 0
         at = np.full(len(own), -row)
         label = "what the null says" if first else None
         axes.plot(own["other"], at - 0.14, "x", color=NULL_COLOR, ms=5, label=label)
         axes.plot(own["own"], at, "o", color=BLUE, ms=4, label="a head" if first else None)
-    axes.axvline(1, color="black", ls="--", lw=1.1, label="theory")
+    axes.axvline(1, **THEORY, lw=1.1, label="theory")
     axes.set_yticks([-row for row in range(len(LAWS))], labels=LAWS.values(), fontsize=7.5)
     axes.set(xlim=(0, 1.35), ylim=(0.4 - len(LAWS), 0.95), xlabel="wait over what is said")
     axes.set_title("waits, in units of log(1/α)", fontsize=9)
@@ -128,9 +129,9 @@ def draw_laws(axes: Axes, laws: pd.DataFrame) -> None:
 def draw_turns(axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame) -> None:
     """When keys turn under decay, over the time without one, beside what is said of it."""
     for place, case in enumerate(TURNS):
-        own = limits[limits["case"] == case].set_index("seed")
-        turns = heads[heads["case"] == case]
-        turns = turns[turns["log10_init_scale"] == turns["log10_init_scale"].min()]
+        own = where(limits, case=case).set_index("seed")
+        turns = where(heads, case=case)
+        turns = where(turns, log10_init_scale=turns["log10_init_scale"].min())
         ratio = turns.set_index("seed")["turn"] / own["turn_undecayed"]
         said = own["turn"] / own["turn_undecayed"]
         spots = place + np.linspace(-0.3, 0.3, len(ratio))
@@ -138,9 +139,7 @@ def draw_turns(axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame) -> None:
         axes.plot(spots, ratio, "o", color=BLUE, ms=4, label="a head" if first else None)
         label = "theory" if first else None
         for spot, value in zip(spots, said.loc[ratio.index], strict=True):
-            axes.plot(
-                [spot - 0.05, spot + 0.05], [value] * 2, "--", color="black", lw=1.3, label=label
-            )
+            axes.plot([spot - 0.05, spot + 0.05], [value] * 2, **THEORY, lw=1.3, label=label)
             label = None
     axes.set_xticks(range(len(TURNS)), labels=TURNS.values())
     axes.set(xlabel="what decays", ylabel="turn, over that without decay")
