@@ -2,7 +2,8 @@
 
 The bar stands beside the numbers, and where every value has to meet it, so does the worst one. A
 claim is compared in one case, here and in a run: the one that turned, or else the one that is
-nearest to the bar here. A run that has no such case shows its own, with its name.
+nearest to the bar here. A run that has no such case, or fails in another one, shows its own, with
+its name.
 """
 
 import math
@@ -119,7 +120,8 @@ def comparison(claim: Judged, name: str, runs: Runs) -> Compared:
     said = {}
     for seeds, one in there.items():
         same = _same_case(one, here)
-        said[seeds] = numbers(claim, same) if same else _with_case(claim, one)
+        alike = same is not None and same.get("holds", one["holds"]) == one["holds"]
+        said[seeds] = numbers(claim, same) if same and alike else _with_case(claim, one)
     return Compared(bar_in_words(claim), _with_case(claim, here), said)
 
 
