@@ -184,14 +184,19 @@ def boards_of(text):
 
 
 def test_a_board_has_every_item_with_its_number_its_null_and_its_marks(report):
-    boards = boards_of(report())
+    text = report()
+    boards = boards_of(text)
     asked = [name for key in ("says", "asks") for name, item in ITEMS.items() if key in item]
     assert list(boards) == asked, "the paper's items, and then ours"
     assert boards["toy.t"][1] == (
         "reproduced in part fragile A theorem & <more> The first & <claim>. Null , chance & <co>: "
-        "9 beside 1.23. fails on seeds +70 : median 1.5, worst 7. fails : t & "
-        "<plots/toy/figures/b.svg>; median 1.23, worst 1.9. smaller turned before"
+        "9 beside 1.23. fails on seeds +70 : median 1.5, worst 7. More that fails: 1 . "
+        "smaller turned before"
     )
+    further = re.findall(r'<a href="#([^"]+)" class="bad"><span title="([^"]+)">1<', text)
+    assert [(claim, html.unescape(words)) for claim, words in further] == [
+        ("two", "fails: t & <plots/toy/figures/b.svg> median 1.23, worst 1.9")
+    ]
     assert boards["toy.q"][1] == "yes A question – not repeated"
     assert boards["toy.u"][1] == "not tested Untested"
 
