@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def main(
         items=answered,
         bar_in_words=bar_in_words,
         threshold=threshold,
-        set_when=set_when,
+        set_when=partial(set_when, claims=judged),
         marks=MARKS,
         filters=FILTERS,
         kinds=kinds,

@@ -89,7 +89,7 @@ def section(family: str, items: Named, claims: Named, runs: Runs) -> str:
     """The items of one family, each with its claims, behind a table of their answers."""
     lines = [f"## {family}: {counted(items)}", ""]
     lines += ["| item | answer | size | unseen seeds | bar |", "|-|-|-|-|-|"]
-    lines += [as_row(marked(name, item)) for name, item in items.items()]
+    lines += [as_row(marked(name, item, claims)) for name, item in items.items()]
     for name, item in items.items():
         said = item.get("says") or item.get("asks")
         lines += ["", f'### <a id="{name}"></a>{item["title"]}', ""]
@@ -103,7 +103,7 @@ def section(family: str, items: Named, claims: Named, runs: Runs) -> str:
     return "\n".join(lines)
 
 
-def marked(name: str, item: dict[str, Any]) -> list[str]:
+def marked(name: str, item: dict[str, Any], claims: Named) -> list[str]:
     """The cells of an item in the table of its family: its answer and the three marks."""
     tested = item["claims"]
     return [
@@ -111,7 +111,7 @@ def marked(name: str, item: dict[str, Any]) -> list[str]:
         item["answer"],
         item.get("size", "") if tested else "",
         of_item(item) if tested else "",
-        set_when(item),
+        set_when(item, claims),
     ]
 
 
@@ -172,16 +172,18 @@ def results(items: Named, claims: Named, runs: Runs) -> str:
     }
     lines = [
         f"- {item['headline']} [Figure]({item['figure']}), [claims]({linked(name)}). "
-        f"*{marks(item)}*"
+        f"*{marks(item, claims)}*"
         for name, item in shown.items()
     ]
     return "\n".join([*lines, "", *decided(shown, claims, runs)])
 
 
 def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
-    """A table of the claims that decide some items: the bar, and the numbers here and in runs."""
+    """A table of the claims that decide some items, of those that turned and of those that fail
+    here: the bar, and the numbers here and in runs.
+    """
     heads = [
-        "the claim that decides, or that turned",
+        "the claim that decides, that turned, or that fails",
         "bar",
         "here",
         *(f"seeds +{seeds}" for seeds in runs),
@@ -190,7 +192,12 @@ def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
     for name, item in items.items():
         first = item["claims"][0]
         alone = {first: comparison(claims[first], first, {})}
-        for claim, one in (comparisons(item, claims, runs) or alone).items():
+        fails = {
+            claim: comparison(claims[claim], claim, runs if item["repeated"] else {})
+            for claim in item["claims"]
+            if claims[claim]["holds"] is False
+        }
+        for claim, one in ((comparisons(item, claims, runs) or alone) | fails).items():
             absent = "–" if item["repeated"] else "not repeated"
             there = [
                 one.there[seeds] + missed(run[claim])
@@ -213,7 +220,8 @@ def unsure(items: Named) -> str:
 
     def listed(asked: bool) -> str:
         lines = [
-            f"- {item.get('headline') or first_sentence(item['found'])} [More]({linked(name)})"
+            f"- {item.get('headline') or first_sentence(item['found'])} [More]({linked(name)}). "
+            f"*Unseen seeds: {of_item(item)}.*"
             for name, item in items.items()
             if item["answer"] in UNSURE and ("asks" in item) is asked
         ]
@@ -233,7 +241,8 @@ def score(items: Named) -> str:
     if repeated:
         runs = sorted({seeds for item in repeated for seeds in item["unseen"]}, key=int)
         unseen = f"On unseen seeds {len(repeated)} answers were tried again ({len(runs)} "
-        unseen += f"run{'s' if len(runs) > 1 else ''}): {turned} turned."
+        unseen += f"run{'s' if len(runs) > 1 else ''}): {len(repeated) - turned} were the same, "
+        unseen += f"{turned} turned."
     return f"The papers' items: {papers}. Our own questions: {ours}. {unseen}"
 
 
@@ -260,10 +269,10 @@ def fragile(items: Named) -> str:
     return "\n".join([as_row(heads), "|-" * len(heads) + "|", *lines])
 
 
-def marks(item: dict[str, Any]) -> str:
+def marks(item: dict[str, Any], claims: Named) -> str:
     """The three marks of an answer in a few words."""
     size = f"Size: {item['size']}. " if "size" in item else ""
-    return f"{size}Unseen seeds: {of_item(item)}. Bar: {set_when(item)}."
+    return f"{size}Unseen seeds: {of_item(item)}. Bar: {set_when(item, claims)}."
 
 
 def first_sentence(text: str) -> str:

@@ -50,12 +50,17 @@ def bar_in_words(claim: Judged) -> str:
     return f"{what} {wanted}" if math.isfinite(end) else f"{what} in {bar.text}"
 
 
-def set_when(item: Judged) -> str:
-    """Whose the bar of an item is, and when it was set; an item without claims has none."""
+def set_when(item: Judged, claims: Named) -> str:
+    """Whose the bar of an item's first claim is, and when it was set, and that those of others
+    differ, where they do (a check is none); an item without claims has none.
+    """
     said = item.get("stood", "")
     if said.startswith("a check"):
         return "a check, which no run could have failed"
-    return f"ours, {said}" if said.startswith("set") else said
+    tested = [claims[name] for name in item["claims"] if not claims[name].get("check")]
+    differ = len({claim["stood"] for claim in tested}) > 1
+    whose = f"ours, {said}" if said.startswith("set") else said
+    return f"{whose} (the main claim's; others differ)" if differ else whose
 
 
 def threshold(claim: Judged) -> str:

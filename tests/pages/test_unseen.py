@@ -10,6 +10,7 @@ from lib.pages.unseen import (
     numbers,
     of_claim,
     of_item_with_numbers,
+    set_when,
 )
 
 
@@ -114,3 +115,15 @@ def test_an_item_names_the_claims_that_fail_here_or_on_unseen_seeds():
 )
 def test_a_statement_in_brief_is_its_first_sentence_without_asides(statement, brief):
     assert in_brief(statement) == brief
+
+
+def test_the_bar_of_an_item_is_that_of_its_main_claim_and_says_where_others_differ():
+    item = {"stood": "set before the first run", "claims": ["main", "other"]}
+    main = {"stood": "before"}
+    alike = set_when(item, {"main": main, "other": main})
+    assert alike == "ours, set before the first run"
+    apart = set_when(item, {"main": main, "other": {"stood": "after"}})
+    assert apart == "ours, set before the first run (the main claim's; others differ)"
+    guarded = set_when(item, {"main": main, "other": {"stood": "after", "check": True}})
+    assert guarded == alike
+    assert set_when({"claims": []}, {}) == ""
