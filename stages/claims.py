@@ -142,6 +142,10 @@ class Said:
         worst = nearest(claim, cases)
         numbers = ("case", "scale", "value", "interval_95", "min", "max", "n", "null")
         said |= {key: worst[key] for key in numbers if key in worst}
+        again = [case for case in cases if "published" not in case]
+        if again and "published" in worst:
+            tried = nearest(claim, again)
+            said |= {"tried": {key: tried[key] for key in ("case", "scale") if key in tried}}
         said |= {"holds": all(case["holds"] for case in cases), "cases": cases}
         said |= {"nulls": beaten(cases)} if beaten(cases) else {}
         if not said["holds"]:
@@ -154,8 +158,14 @@ class Said:
         nulls = claim.nulls
         for case, measure in claim.measures.items():
             null = self.values(nulls[case]) if case in nulls else {}
+            kept = {} if self.family.is_made(self.item, measure) else {"published": True}
             for scale, values in self.values(measure).items():
-                found = {"case": case, "scale": scale, **judged_case(claim, values, measure)}
+                found = {
+                    "case": case,
+                    "scale": scale,
+                    **judged_case(claim, values, measure),
+                    **kept,
+                }
                 beside = null.get(scale) or (next(iter(null.values())) if len(null) == 1 else None)
                 if beside:
                     found["null"] = {"what": claim.null_is, **compared(claim, values, beside)}
@@ -190,7 +200,7 @@ class Said:
             said |= {"number": number(first), "figure": first["figure"]}
             said |= {"stood": "a check: it could not fail" if first.get("check") else ""}
             said |= {"stood": said["stood"] or STOOD[first["stood"]]}
-        said |= {"repeated": any(claim["repeated"] for claim in judged.values())}
+        said |= {"repeated": any(claim["repeated"] for claim in [*judged.values()][:1])}
         kept = {key: value for key, value in said.items() if value != ""}
         return kept | {"claims": list(judged)}
 

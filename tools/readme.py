@@ -64,7 +64,8 @@ has to meet the bar, the worst one stands beside the median. A null is the same 
 unit, of what should do worse, such as training on permuted labels.
 
 If a claim has several cases, we show the one closest to its bar, and say in how many of them the
-null is beaten. The numbers on unseen seeds are of the same case.
+null is beaten. The numbers on unseen seeds are of the same case, or, if that one is of a published
+run, which is not repeated, of the repeated case that is closest to the bar.
 
 A claim that does not hold is a *finding* (it is wrong, and we say why), a *limit* (it holds in part
 of its cases) or a *bar missed* (it is better than its null, but outside of its bar). A *check* is a
@@ -191,13 +192,13 @@ def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
     lines = [as_row(heads), "|-" * len(heads) + "|"]
     for name, item in items.items():
         first = item["claims"][0]
-        alone = {first: comparison(claims[first], first, {})}
+        alone = {first: comparison(claims[first], first, runs if item["repeated"] else {})}
         fails = {
             claim: comparison(claims[claim], claim, runs if item["repeated"] else {})
             for claim in item["claims"]
             if claims[claim]["holds"] is False
         }
-        for claim, one in ((comparisons(item, claims, runs) or alone) | fails).items():
+        for claim, one in (alone | comparisons(item, claims, runs) | fails).items():
             absent = "–" if item["repeated"] else "not repeated"
             there = [
                 one.there[seeds] + missed(run[claim])
@@ -243,6 +244,8 @@ def score(items: Named) -> str:
         unseen = f"On unseen seeds {len(repeated)} answers were tried again ({len(runs)} "
         unseen += f"run{'s' if len(runs) > 1 else ''}): {len(repeated) - turned} were the same, "
         unseen += f"{turned} turned."
+        kept = sum(not item["repeated"] for item in items.values() if item["claims"])
+        unseen += f" {kept} rest on published runs, which were not repeated." if kept else ""
     return f"The papers' items: {papers}. Our own questions: {ours}. {unseen}"
 
 

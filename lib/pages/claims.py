@@ -189,7 +189,11 @@ class Family:
 
     def is_repeated(self, item: Item, claim: Claim) -> bool:
         """Whether the pipeline measures something of the claim, so that other seeds repeat it."""
-        return any(self._run_name(item, one) in self.runs for one in claim.measures.values())
+        return any(self.is_made(item, measure) for measure in claim.measures.values())
+
+    def is_made(self, item: Item, measure: str) -> bool:
+        """Whether the pipeline makes a measure of an item; else it is of a published run."""
+        return self._run_name(item, measure) in self.runs
 
     def _run_name(self, item: Item, measure: str) -> str:
         found = MEASURE.fullmatch(measure)

@@ -1,9 +1,9 @@
 """What runs on seeds that set no bar say of items and claims, in words, beside what was found here.
 
 The bar stands beside the numbers, and where every value has to meet it, so does the worst one. A
-claim is compared in one case, here and in a run: the one that turned, or else the one that is
-nearest to the bar here. A run that has no such case, or fails in another one, shows its own, with
-its name.
+claim is compared in one case, here and in a run: the one that turned, or else, of those that such a
+run repeats, the one that is nearest to the bar here. A run that has no such case, or fails in
+another one, shows its own, with its name.
 """
 
 import math
@@ -120,7 +120,7 @@ def comparison(claim: Judged, name: str, runs: Runs) -> Compared:
     """The bar of a claim, its numbers here, and those of every run, each with its case."""
     there = {seeds: run[name] for seeds, run in runs.items() if name in run}
     failing = [one for one in there.values() if one["holds"] != claim["holds"]]
-    turned = next((one for one in failing if not one["holds"]), claim)
+    turned = next((one for one in failing if not one["holds"]), claim.get("tried", claim))
     here = _same_case(claim, turned) or claim
     said = {}
     for seeds, one in there.items():

@@ -127,3 +127,12 @@ def test_the_bar_of_an_item_is_that_of_its_main_claim_and_says_where_others_diff
     guarded = set_when(item, {"main": main, "other": {"stood": "after", "check": True}})
     assert guarded == alike
     assert set_when({"claims": []}, {}) == ""
+
+
+def test_unseen_seeds_are_compared_in_a_case_that_they_repeat():
+    cases = [case("long", 1.5, 1.4, 1.6), case("short", 1.2, 1.1, 1.3)]
+    claim = made("[0, 2]", "less", cases=cases, tried={"case": "short"}, **cases[0])
+    again = made("[0, 2]", "less", cases=[cases[0], case("short", 1.3, 1.2, 1.9)], **cases[0])
+    compared = comparison(claim, "c", {"7": {"c": again}})
+    assert compared.here == "median 1.2, worst 1.3 (short)"
+    assert compared.there == {"7": "median 1.3, worst 1.9"}

@@ -324,3 +324,20 @@ def test_what_turned_on_unseen_seeds_is_fragile(judged, tmp_path):
     assert [verdicts[name]["repeated"] for name in "abcd"] == [True, True, True, False]
     assert answers["toy.published"]["repeated"] is False
     assert verdicts["a"]["unseen"]["70000"] == {"holds": False, "value": 3.0}
+
+
+def test_a_case_of_a_published_run_is_marked_and_the_nearest_repeated_one_is_named(judged):
+    """The published share, 0.75, is nearer to the bar than the few, whose worst is 2."""
+    cases = {"kept": "far/share", "few": "few", "one": "one"}
+    verdicts, items = judged(t=item(a=claim("every in [0.7, 9]", cases=cases) | {"better": "more"}))
+    found = verdicts["a"]
+    assert [case.get("published") for case in found["cases"]] == [True, None, None]
+    assert found["case"] == "one"
+    assert "tried" not in found
+    without = {"kept": "far/share", "few": "few"}
+    verdicts, items = judged(
+        t=item(a=claim("every in [0.7, 9]", cases=without) | {"better": "more"})
+    )
+    assert (verdicts["a"]["case"], verdicts["a"]["tried"]) == ("kept", {"case": "few"})
+    assert items["toy.t"]["repeated"]
+    assert not judged(t=item(a=claim("every in [0, 1]", "far/share")))[1]["toy.t"]["repeated"]

@@ -172,7 +172,8 @@ def test_what_does_not_hold_is_listed_apart_for_papers_and_for_ours():
 def test_the_score_counts_answers_and_says_what_unseen_seeds_say():
     assert readme.score(ITEMS) == (
         "The papers' items: 1 reproduced in part. Our own questions: 1 no, 1 not tested. "
-        "On unseen seeds 1 answers were tried again (1 run): 0 were the same, 1 turned."
+        "On unseen seeds 1 answers were tried again (1 run): 0 were the same, 1 turned. "
+        "1 rest on published runs, which were not repeated."
     )
     before = readme.score({"a.two": ITEMS["a.two"]})
     assert before.endswith("No run on unseen seeds has been made of this state.")
