@@ -24,17 +24,20 @@ CONFUSION_ALLOWED = 1 / (2 * math.e)
 
 def rows_of_configuration(
     name: str,
-    own: Tables,
-    null: Tables,
+    permuted: str,
+    tables: Tables,
     *,
     steps: Sequence[int],
     pruning_rate: float,
     corollary_from: float,
 ) -> list[Row]:
-    """The rows of a configuration's measures, by its own tables and those of its null.
+    """The rows of a configuration's measures, by its rows of the tables and those of its null.
 
-    A case is its name, with that of a matrix where there is a value for each.
+    The null is the configuration of that name, with permuted labels. A case is the configuration's
+    name, with that of a matrix where there is a value for each.
     """
+    own = {key: of[of["configuration"] == name] for key, of in tables.items()}
+    null = {key: of[of["configuration"] == permuted] for key, of in tables.items()}
     alone = {
         **training_measures(own["training"]),
         **truncation_measures(own["truncate"]),
@@ -48,6 +51,16 @@ def rows_of_configuration(
         *update_rows(name, own["spectra"], steps),
         *null_rows(name, null["spectra"], null["directions"], null["neurons"], steps),
     ]
+
+
+def n_trained(training: pd.DataFrame, name: str) -> int:
+    """How many seeds of a configuration were trained."""
+    return training.loc[training["configuration"] == name, "seed"].nunique()
+
+
+def values_rate(prune: pd.DataFrame) -> float:
+    """The share of the rows of W_V that were pruned."""
+    return prune["rate"][prune["what"] == "rows of W_V"].max()
 
 
 def training_measures(training: pd.DataFrame) -> Measures:

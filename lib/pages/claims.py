@@ -59,7 +59,7 @@ class Claim:
     `median`. A null is measured in the same cases, or is one measure for all; which of the two is
     better, `better` says, not the bar. A figure is a name in the run's folder, with the
     TABLE.COLUMN that shows the claim there. In the sentence and in `why`, braces hold numbers of
-    the run (`filled` of stages/claims.py).
+    the run (`filled` of lib/pages/answers.py).
     """
 
     statement: str

@@ -79,6 +79,17 @@ def worst(claim: Judged, one: Judged) -> float | None:
     return by_end[claim["better"]]
 
 
+def with_worst(claim: Judged, name: str, runs: Runs) -> Judged:
+    """The claim in which every run on unseen seeds has its worst value too, where that decides."""
+    if claim.get("over") != "every" or "unseen" not in claim:
+        return claim
+    unseen = {
+        seeds: one | {"worst": worst(claim, runs.get(seeds, {}).get(name, {}))}
+        for seeds, one in claim["unseen"].items()
+    }
+    return {**claim, "unseen": unseen}
+
+
 def numbers(claim: Judged, one: Judged) -> str:
     """The numbers of a case that the bar is about: their mean or median, and the worst value."""
     if one.get("value") is None:

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 import yaml
 
-from lib.low_rank_sparse.tables import adapted, cut, swept, trained
+from lib.low_rank_sparse.tables import adapted, cut, spectra, swept, trained
 from stages.low_rank_sparse import evaluate as stage
 from tests.low_rank_sparse.low_rank_sparse_made import each, numbers
 from tests.stages.made import whole, write_run
@@ -67,7 +67,7 @@ OF_SWEEPS += ["small_share", "large_over_small"]
 SCHEMAS = {
     "training": trained.STEPS,
     "losses": trained.LOSSES,
-    "spectra": trained.SPECTRA,
+    "spectra": spectra.SPECTRA,
     "truncate": cut.TRUNCATE,
     "directions": cut.DIRECTIONS,
     "prune": cut.PRUNE,

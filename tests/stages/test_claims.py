@@ -46,8 +46,14 @@ def judged(stage, tmp_path):
         write_measures(FAR, far, {})
         (far / "provenance.json").write_text('{"command": "make far"}')
         files = [Path("stages/toy/claims.yaml"), Path(RUNS["near"])]
-        published = Path("published")
-        stage("claims", {}, files, published, Path("out/claims.json"), Path("out/items.json"))
+        stage(
+            "claims",
+            {},
+            families=files,
+            published=Path("published"),
+            verdicts=Path("out/claims.json"),
+            answers=Path("out/items.json"),
+        )
         out = tmp_path / "out"
         return tuple(read_digested(out / f"{name}.json") for name in ("claims", "items"))
 
