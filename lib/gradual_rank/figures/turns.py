@@ -128,7 +128,7 @@ def draw_turns(axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame) -> None:
         unit_points(axes, place, rows["turn"] / rows["turn_undecayed"], BLUE, **look)
         said = rows["turn_said"] / rows["turn_undecayed"]
         spots = place + np.linspace(-0.3, 0.3, len(said)) if len(said) > 1 else np.array([place])
-        label = "theory" if first else None
+        label = "theory" if first else ""
         axes.hlines(said, spots - 0.05, spots + 0.05, **THEORY, lw=1.3, label=label)
     axes.set_xticks(range(len(TURNS)), labels=TURNS.values())
     axes.set(xlabel="what decays", ylabel="turn, over that without decay")
