@@ -15,7 +15,7 @@ rise              number   when the first singular value of W_VO is at what coun
 gain_moved        number   when the gain has moved by the share of its start that counts
 rank_at_turn      number   the stable rank of the update of W_KQ at the turn
 rank_at_end       number?  and at the end
-left              number?  how far W_KQ is from its end as values begin to rise, over its start
+left              number?  how far W_KQ is from its end as values begin to rise, over that at first
 """)
 LIMITS = schema("""
 What theory says of a head; infinite where it says nothing.
