@@ -1,4 +1,4 @@
-"""What claims say of normalised heads behind their turn, with gains, pre-norm and weight decay.
+"""What claims say of normalised heads after their turn, with gains, pre-norm and weight decay.
 
 Times are of the flow. Measures are by the line of the table of cases, with a value a seed.
 """
@@ -7,14 +7,12 @@ import math
 
 import pandas as pd
 
-from lib.files.tables import pick
 from lib.gradual_rank.measures import Table
 from lib.gradual_rank.scales import LOG10
 from lib.matrices.directions import separate
-from lib.pages.measures import Row, Values, rows_of
+from lib.pages.measures import Row, rows_of
 
-PLAIN = "plain"  # the lines of the table of cases
-QK_NORM = "qk_norm"
+QK_NORM = "qk_norm"  # the lines of the table of cases
 PLAIN_TURN = "plain_turn"
 PRE_NORM = "pre_norm"
 LEARNED = "learned_gain"
@@ -32,15 +30,17 @@ LAWS = {  # a measure that is a ratio and its case, and the measure of its null
 COUNTS = 0.1  # of the largest singular value at the end: a direction that is counted
 
 
-def measures_of(tables: dict[str, Table]) -> list[Row]:
-    """The measures of every line that is there."""
-    heads = tables["heads"]
-    limits = {str(name): own.set_index("seed") for name, own in tables["limits"].groupby("case")}
+def measures_of(tables: dict[str, Table], lags: Table) -> list[Row]:
+    """The measures of every line that is there, where `lags` are those of `lags_of`."""
+    heads = by_line(tables["heads"])
+    limits = {case: own.set_index("seed") for case, own in by_line(tables["limits"]).items()}
     found: list[Row] = []
-    for case in (PLAIN, QK_NORM):
-        found += rows_of(steps(of(tables["directions"], case), limits[case]["sigma"]), case)
-        found += rows_of(at_the_end(of(heads, case)), case)
-    turns = {str(name): times(own, "turn") for name, own in heads.groupby("case")}
+    for case, own in by_line(lags).items():
+        found += rows_of(steps(own, limits[case]["sigma"]), case)
+    directions = by_line(tables["directions"])[QK_NORM]
+    found += rows_of({"separate_values": shares_apart(directions)}, QK_NORM)
+    found += rows_of(at_the_end(heads[QK_NORM]), QK_NORM)
+    turns = {case: by_seed(own, "turn") for case, own in heads.items()}
     for case in (PLAIN_TURN, PRE_NORM, SMALL):
         measured = {"turn_wait": wait(turns[case], limits[case]["sigma"])}
         if case == PRE_NORM:
@@ -49,38 +49,39 @@ def measures_of(tables: dict[str, Table]) -> list[Row]:
         if case == SMALL:
             measured["turn_wait_doubled"] = 2 * measured["turn_wait"]
         found += rows_of(measured, case)
-    moved = times(of(heads, LEARNED), "gain_moved")
+    moved = by_seed(heads[LEARNED], "gain_moved")
     gains = {
         "gain_wait": wait(moved, limits[LEARNED]["growth"]),
         "gain_wait_uniform": wait(moved, limits[LEARNED]["sigma"]),
     }
     found += rows_of(gains, LEARNED)
     for case in (DECAYED, DECAYED_KEYS):
-        said = {
-            "turn_error": off(turns[case], limits[case]["turn"]),
-            "turn_error_undecayed": off(turns[case], limits[case]["turn_undecayed"]),
-        }
-        found += rows_of(said, case)
+        said = off(turns[case], limits[case]["turn"])
+        found += rows_of({"turn_error": said}, case)
+    hastened = off(turns[DECAYED_KEYS], limits[DECAYED_KEYS]["turn_undecayed"])
+    found += rows_of({"turn_error_undecayed": hastened}, DECAYED_KEYS)
     plain = off(turns[DECAYED_PLAIN], smallest(turns[PLAIN_TURN]))
     found += rows_of({"turn_error_undecayed": plain}, DECAYED_PLAIN)
-    rises = times(of(heads, DECAYED), "rise")
+    rises = by_seed(heads[DECAYED], "rise")
     rate = limits[DECAYED]["growth"]
     decay = limits[DECAYED]["decay"]
     waits = {"rise_wait": wait(rises, rate), "rise_wait_undecayed": wait(rises, rate + decay)}
     found += rows_of(waits, DECAYED)
     for case in STRONG:
-        last = smallest(times(of(heads, case), "rise"))
+        last = smallest(by_seed(heads[case], "rise"))
         found += rows_of({"risen": (last < math.inf).astype(float)}, case)
     return found
 
 
-def of(table: Table, case: str) -> Table:
-    """The rows of a line of the table of cases."""
-    return table[table["case"] == case]
+def by_line(table: Table) -> dict[str, Table]:
+    """The rows of each line of the table of cases, in its order."""
+    return {str(case): own for case, own in table.groupby("case", sort=False)}
 
 
-def times(heads: Table, column: str) -> Table:
-    """The times of an event by seed and scale, the smallest scale first."""
+def by_seed(heads: Table, column: str) -> Table:
+    """A column, such as the time of an event, with a row for each seed and a column for each scale,
+    the smallest first.
+    """
     return heads.pivot(index="seed", columns="log10_init_scale", values=column)
 
 
@@ -98,32 +99,46 @@ def wait(by_scale: Table, rate: pd.Series) -> pd.Series:
 
 
 def off(by_scale: Table, said: pd.Series) -> pd.Series:
-    """How far a time from the smallest scale is from what is said of it, over the latter."""
+    """By what share of it a time from the smallest scale is off what is said, early or late."""
     return (smallest(by_scale) / said - 1).abs()
 
 
-def steps(directions: Table, sigma: pd.Series) -> dict[str, Values]:
+def lags_of(directions: Table) -> Table:
+    """By how much the second direction of each update is later than the first, head by head.
+
+    A direction begins at a tenth of its last value.
+    """
+    cell = ["case", "seed", "log10_init_scale", "matrix"]
+    begun = directions.pivot(index=cell, columns="direction", values="begun")
+    return (begun[2] - begun[1]).rename("lag").reset_index()
+
+
+def steps(lags: Table, sigma: pd.Series) -> dict[str, pd.Series]:
     r"""Whether directions of the updates begin one after another.
 
-    `values_step` and `keys_step` (without its sign) say by how much longer the second direction
-    waits behind the first as log(1/α) grows, in units of $1/\sigma$: zero where all grow at once.
-    A direction begins at a tenth of its last value. `separate_values` is the share of directions
-    that begin once the one before has ended, by scale.
+    `values_step` and `keys_step` (of which the sign is dropped: the lag of keys may shrink) say by
+    how much the lag grows as log(1/α) does, in units of $1/\sigma$: zero where all directions grow
+    at once.
     """
-    lags: dict[str, Table] = {}
-    for matrix, own in directions.groupby("matrix"):
-        begun = own.pivot(index=["seed", "log10_init_scale"], columns="direction", values="begun")
-        lags[str(matrix)] = (begun[2] - begun[1]).unstack("log10_init_scale")
-    shares: dict[str, pd.Series] = {}
-    values = directions[directions["matrix"] == "W_VO"]
-    for scale, at in sorted(values.groupby("log10_init_scale"), reverse=True):
-        found = pd.Series({seed: apart(own) for seed, own in at.groupby("seed")})
-        shares[f"1e{scale:g}"] = found.dropna()
-    return {
-        "values_step": wait(lags["W_VO"], sigma),
-        "keys_step": wait(lags["W_KQ"], sigma).abs(),
-        "separate_values": shares,
+    growth = {
+        str(matrix): wait(by_seed(own, "lag"), sigma) for matrix, own in lags.groupby("matrix")
     }
+    return {"values_step": growth["W_VO"], "keys_step": growth["W_KQ"].abs()}
+
+
+def shares_apart(directions: Table) -> dict[str, pd.Series]:
+    """The share of directions of W_VO that begin once the one before has ended, by scale.
+
+    The scales are the smallest, of which a claim is, and the largest, which is its null.
+    """
+    values = directions[directions["matrix"] == "W_VO"]
+    scales = values["log10_init_scale"]
+    found: dict[str, pd.Series] = {}
+    for scale in (scales.max(), scales.min()):
+        at = values[scales == scale].groupby("seed")
+        shares = pd.Series({seed: apart(own) for seed, own in at})
+        found[f"1e{scale:g}"] = shares.dropna()
+    return found
 
 
 def apart(directions: Table) -> float:
@@ -133,9 +148,12 @@ def apart(directions: Table) -> float:
 
 
 def at_the_end(heads: Table) -> dict[str, pd.Series]:
-    """The stable rank of the update of W_KQ at the turn and at the end, from the smallest scale."""
-    own = pick(heads, log10_init_scale=heads["log10_init_scale"].min())
-    return {name: own[name] for name in ("rank_at_turn", "rank_at_end", "left")}
+    """The stable rank of the update of W_KQ at the turn and at the end, from the smallest scale,
+    and how much of its way W_KQ has `left` when values begin to rise.
+    """
+    return {
+        name: smallest(by_seed(heads, name)) for name in ("rank_at_turn", "rank_at_end", "left")
+    }
 
 
 def laws_of(rows: list[Row]) -> Table:

@@ -1,8 +1,8 @@
-r"""Flows of normalised heads far behind their turn, and under weight decay.
+r"""Heads under weight decay, and when their keys turn.
 
-Weight decay λ has $\dot W = -\partial L / \partial W - \lambda W$. Where the loss is of degree zero
-in W_K and in W_Q, as it is with QK-norm, $|W_K|$ and $|W_Q|$ are those of the start times
-$e^{-\lambda t}$; docs/qk_norm.md has the proofs.
+Weight decay λ has $\dot W = -\partial L / \partial W - \lambda W$. With QK-norm the loss is of
+degree zero in W_K and in W_Q, so that $|W_K|$ and $|W_Q|$ fall as $e^{-\lambda t}$ whatever is
+learned; docs/qk_norm.md has the proofs.
 """
 
 import math
@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.integrate import cumulative_trapezoid
 
+from lib.gradual_rank.limit_flows import limit_courses
 from lib.gradual_rank.normalized_heads import Each, Heads, Weights, norm
 
 Vector = Float[np.ndarray, " _"]
@@ -19,14 +20,14 @@ Vector = Float[np.ndarray, " _"]
 
 @dataclass(frozen=True, kw_only=True)
 class DecayedHeads(Heads):
-    """Heads with a weight decay of W_K and W_Q, and one of W_V and W_O; gains do not decay."""
+    """Heads whose matrices decay; their gains do not."""
 
-    keys: Each
-    values: Each
+    keys: Each  # the weight decay of W_K and of W_Q
+    values: Each  # that of W_V and of W_O
 
     @property
     def decays(self) -> Float[np.ndarray, "matrix head 1 1"]:
-        """The decay of each matrix."""
+        """The weight decay of each of the four matrices."""
         return np.stack([self.keys, self.keys, self.values, self.values])[:, :, None, None]
 
     def only(self, index: Int[np.ndarray, " kept"]) -> "DecayedHeads":
@@ -40,9 +41,9 @@ class DecayedHeads(Heads):
         )
 
     def velocity(self, W: Weights) -> Weights:
-        """How fast the flow moves the weights; where it is stiff, keys alone are slowed.
+        """How fast the flow moves the weights; where it is stiff, W_K and W_Q alone are slowed.
 
-        A gain rests no faster than values do.
+        A gain is not, other than in `Heads`: it comes to rest no faster than values do.
         """
         _, slopes = self.loss_and_slopes(W)
         factors = slopes.factors.copy()
@@ -51,14 +52,17 @@ class DecayedHeads(Heads):
         return Weights(factors - self.decays * W.factors, slopes.gain)
 
     def ratio(self, W: Weights) -> Each:
-        r"""The ratio ρ of `Heads` times $\gamma / \sqrt d$, as the gain sets how fast keys move."""
+        r"""The ratio ρ of `Heads` times $|\gamma| / \sqrt d$: keys move as fast as the gain γ is
+        large.
+        """
         return super().ratio(W) * np.abs(W.gain) / math.sqrt(W.factors.shape[-1])
 
     def kept(self, moved: Weights, before: Weights, steps: Each) -> Weights:
-        r"""The weights after a step, with the norms of W_K and W_Q that the flow has there.
+        r"""The weights after a step of length t, with the norms of W_K and W_Q that the flow has.
 
-        With QK-norm these are those before it times $e^{-\lambda t}$. Steps alone would let norms
-        grow where keys rest that are stiff. Plain heads keep no norm, and stay as they are.
+        With QK-norm the flow multiplies both norms by $e^{-\lambda t}$. Steps alone would make them
+        grow where keys are stiff and at rest. The flow of plain heads keeps no norm, and their
+        weights are those of the step.
         """
         if not self.normalized:
             return moved
@@ -69,13 +73,44 @@ class DecayedHeads(Heads):
 
 
 def earlier_turn(times: Vector, pulls: Vector, turn: float, decay: float) -> float:
-    r"""When keys turn that decay alone, as the flow without decay says it.
+    r"""When keys turn if they alone decay, by the flow without decay: an approximation.
 
-    Keys turn as $\int |W_{VO}| dt$ grows, at a speed that is $e^{2 \lambda t}$ times as large where
-    both norms are $e^{-\lambda t}$ times as large. So they turn at the T of
-    $\int_0^T e^{2 \lambda t} |W_{VO}| dt = \int_0^{T_0} |W_{VO}| dt$, with $|W_{VO}|$ (`pulls`)
-    and the `turn` $T_0$ of the flow without decay. Values are taken to grow as they do without it.
+    Keys turn as $\int |W_{VO}| dt$ grows, and $e^{2 \lambda t}$ times as fast where both of their
+    norms have fallen by $e^{-\lambda t}$. So they turn at the T of
+    $\int_0^T e^{2 \lambda t} |W_{VO}| dt = \int_0^{T_0} |W_{VO}| dt$, with the `turn` $T_0$ and the
+    $|W_{VO}|$ (`pulls`) of the flow without decay at its `times`. W_VO is taken to keep its
+    direction, and to grow as it does without decay; in truth it grows faster once keys have turned.
+
+    Where values decay, too, λ is the `decay` of keys less that of values. If it is negative the
+    turn comes later; one that comes after the last of the `times` is not seen, and that last time
+    stands for it.
     """
     plain = cumulative_trapezoid(pulls, times, initial=0)
     faster = cumulative_trapezoid(pulls * np.exp(2 * decay * times), times, initial=0)
     return float(np.interp(np.interp(turn, times, plain), faster, times))
+
+
+def turns_and_rates(
+    heads: DecayedHeads,
+    start: Weights,
+    longest: float,
+    turned: float,
+    begin: float,
+    end: float,
+) -> dict[str, list[float]]:
+    """What the limit of small weights says of every head: its turn and how fast its values grow.
+
+    The limit is followed without decay; `turn_undecayed` is its turn, and `turn` that with decay,
+    by `earlier_turn`. `growth` is the rate of W_VO, less its decay, while its first singular value
+    goes from `begin` to `end`.
+    """
+    zero = np.zeros(len(start.gain))
+    linear = replace(heads, linear=True, learned=False, keys=zero, values=zero)
+    found: dict[str, list[float]] = {"turn": [], "turn_undecayed": [], "growth": []}
+    courses = limit_courses(linear, start, longest, turned, end, heads.values)
+    for course, keys, values in zip(courses, heads.keys, heads.values, strict=True):
+        turn = course.turn(turned)
+        found["turn_undecayed"].append(turn)
+        found["turn"].append(earlier_turn(course.times, course.pull, turn, keys - values))
+        found["growth"].append(course.rate(begin, end, values))
+    return found

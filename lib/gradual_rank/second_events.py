@@ -12,7 +12,15 @@ import pandas as pd
 from jaxtyping import Float
 
 from lib.gradual_rank.connections import Connection, Rises
-from lib.gradual_rank.normalized_heads import Each, Factors, Heads, Moment, flow
+from lib.gradual_rank.normalized_heads import (
+    Each,
+    Factors,
+    Heads,
+    Moment,
+    flow,
+    products,
+    singular_values,
+)
 from lib.gradual_rank.saddles import (
     Saddles,
     Squares,
@@ -21,7 +29,6 @@ from lib.gradual_rank.saddles import (
     near_the_first_rise,
     overlap,
     rates,
-    singular_values,
     slopes_at,
 )
 from lib.gradual_rank.step_counts import evenly
@@ -96,10 +103,9 @@ def followed(
         return (keys >= risen) | (times >= ends[moment.heads])
 
     for moment in flow(heads, start.weights, longest, over):
-        W_K, W_Q, W_V, W_O = moment.weights.factors
-        W_KQ = W_K @ W_Q.swapaxes(-1, -2)
+        W_KQ, W_VO = products(moment.weights)
         keys = singular_values(W_KQ)[:, 0]
-        values = singular_values(W_V @ W_O.swapaxes(-1, -2))[:, :2]
+        values = singular_values(W_VO)[:, :2]
         times = start.times[moment.heads] + moment.times
         for head, *seen in zip(moment.heads, times, keys, *values.T, strict=True):
             looks[head].append(Look(*seen))

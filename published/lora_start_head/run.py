@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 
 from lib.files.tables import compact, read_table, write_table
 from lib.gradual_rank.figures.lora_start import lora_start
-from lib.gradual_rank.tuned_heads import HeadTask, tuned_head
+from lib.gradual_rank.heads_to_tune import HeadTask, head_to_tune
 from lib.pages.bars import read_bars
 from lib.pages.measures import Row, rows_of, write_measures
 from lib.pages.style import as_svg
@@ -85,7 +85,7 @@ def main(n_seeds: int = 8, first_seed: int = 0) -> None:
 
 def trainings(seed: int) -> Tables:
     """Every training of the head of a seed, and how its base was trained."""
-    head = tuned_head(seed, TASK)
+    head = head_to_tune(seed, TASK)
     sizes = (TASK.d_model, TASK.d_model)
     tuned = Tuned("head", dict.fromkeys(PRODUCTS, sizes), head.loss, torch.float64)
     found = [train(tuned, one, seed) for one in ADAPTERS]

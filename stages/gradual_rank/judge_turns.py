@@ -1,17 +1,17 @@
-"""Judge normalised heads behind their turn: tables for the figure, and measures."""
+"""Judge normalised heads after their turn: tables for the figure, and measures."""
 
 from pathlib import Path
 
 from lib.files.params import read_params
-from lib.gradual_rank.after_the_turn import laws_of, measures_of
+from lib.gradual_rank.after_the_turn import lags_of, laws_of, measures_of
 from lib.gradual_rank.tables.turns import DRAWN, FOLDER
 from lib.pages.measures import setup_rows, write_measures
 from lib.work.command import OutFolder, run
 from lib.work.schemas import read_tables_of, write_tables_of
 
 HEADLINES = {
-    "behind_the_turn_values_step": ("values_step", "qk_norm"),
-    "behind_the_turn_keys_step": ("keys_step", "qk_norm"),
+    "after_the_turn_values_step": ("values_step", "qk_norm"),
+    "after_the_turn_keys_step": ("keys_step", "qk_norm"),
 }
 
 
@@ -24,8 +24,9 @@ def main(share: str, followed: Path, metrics: OutFolder) -> None:
         "smallest": f"1e{heads['log10_init_scale'].min():g}",
         "turned": read_params(share, float),
     }
-    measured = measures_of(tables)
-    drawn = tables | {"laws": laws_of(measured)}
+    lags = lags_of(tables["directions"])
+    measured = measures_of(tables, lags)
+    drawn = tables | {"lags": lags, "laws": laws_of(measured)}
     write_tables_of(DRAWN, drawn, metrics / "tables", small=True)
     write_measures([*setup_rows(setup), *measured], metrics, HEADLINES)
 

@@ -39,7 +39,7 @@ from lib.gradual_rank.figures.staircase import (
     loss_frames,
     losses_by_scale,
 )
-from lib.gradual_rank.figures.turns import behind_the_turn
+from lib.gradual_rank.figures.turns import after_the_turn
 from lib.gradual_rank.tables.adapter_start import DRAWN as ADAPTER_START
 from lib.gradual_rank.tables.cross_entropy import DRAWN as CROSS_ENTROPY
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
@@ -185,9 +185,9 @@ def drawings(
             asked["keys_do_not_wait"],
             asked["keys_turn_before_values"],
         ),
-        "behind-the-turn": partial(
-            behind_the_turn,
-            b["directions"],
+        "after-the-turn": partial(
+            after_the_turn,
+            b["lags"],
             b["courses"],
             b["laws"],
             b["heads"],

@@ -25,7 +25,7 @@ def decayed(X, Y, keys, values, **more):
 
 
 def ends(heads, start, end, longest=0.01):
-    """The weights of every head just behind an end, and when that is."""
+    """The weights of every head just after an end, and when that is."""
     last = {}
     for moment in flow(heads, start, longest, lambda now: now.times >= end):
         for place, head in enumerate(moment.heads):
@@ -92,3 +92,12 @@ def test_with_values_fixed_a_turn_comes_at_the_logarithm_of_its_clock():
     growing = earlier_turn(times, np.exp(0.5 * times), 6.0, 0.25)
     wanted = math.log(1 + (math.exp(0.5 * 6.0) - 1) / 0.5) / 1.0
     assert growing == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_turn_that_comes_after_the_last_time_is_put_there():
+    """It is the decay of values that makes a turn later: the decay of keys less it is negative."""
+    times = np.linspace(0, 10, 20001)
+    pulls = np.full_like(times, 3.0)
+    later = earlier_turn(times, pulls, turn=2.0, decay=-0.1)
+    assert later == pytest.approx(-math.log(1 - 2 * 0.1 * 2.0) / (2 * 0.1), rel=1e-6)
+    assert earlier_turn(times, pulls, turn=9.0, decay=-0.25) == 10

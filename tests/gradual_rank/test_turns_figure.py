@@ -1,24 +1,27 @@
-"""What the figure of normalised heads behind their turn shows of tables made by hand."""
+"""What the figure of normalised heads after their turn shows of tables made by hand."""
 
 import pytest
 
 from lib.files.params import Interval
-from lib.gradual_rank.figures.turns import behind_the_turn
+from lib.gradual_rank.figures.turns import after_the_turn
 from lib.pages.bars import Bar
 from tests.stages.made import table
 
-ROWS = [
-    (case, seed, scale, matrix, direction, begun)
-    for case in ("plain", "qk_norm")
-    for seed in (4, 9)
-    for scale in (-1, -4)
-    for matrix in ("W_KQ", "W_VO")
-    for direction, begun in ((1, 1), (2, 2 + seed - scale * (matrix == "W_VO")))
-]
-DIRECTIONS = table(
-    "case seed log10_init_scale matrix direction begun\n"
-    + "\n".join(" ".join(map(str, row)) for row in ROWS)
-)
+LAGS = table("""
+case    seed log10_init_scale matrix lag
+plain   4    -4               W_KQ   9
+plain   4    -1               W_KQ   6
+plain   4    -1               W_VO   6
+plain   4    -4               W_VO   9
+qk_norm 4    -1               W_KQ   5
+qk_norm 4    -4               W_KQ   5
+qk_norm 4    -1               W_VO   6
+qk_norm 4    -4               W_VO   9
+qk_norm 9    -1               W_KQ   10
+qk_norm 9    -4               W_KQ   10
+qk_norm 9    -1               W_VO   11
+qk_norm 9    -4               W_VO   14
+""")
 COURSES = table("""
 case    seed log10_init_scale time W_KQ_1 W_KQ_2 W_KQ_3 W_VO_1 W_VO_2 W_VO_3
 qk_norm 4    -1               0    9      9      9      9      9      9
@@ -49,7 +52,7 @@ decayed_keys 4    6    8
 @pytest.fixture
 def panels():
     bar = Bar(Interval("[0, 0.02]"), "less")
-    return behind_the_turn(DIRECTIONS, COURSES, LAWS, HEADS, LIMITS, bar).axes
+    return after_the_turn(LAGS, COURSES, LAWS, HEADS, LIMITS, bar).axes
 
 
 def test_a_course_is_from_the_smallest_scale_over_its_last_values(panels):
@@ -62,6 +65,7 @@ def test_lags_stand_by_scale_for_both_products_with_the_bar(panels):
     values = lags["$W_V W_O^\\top$, QK-norm"]
     assert values == [8.5, 11.5]
     assert lags["$W_K W_Q^\\top$, QK-norm"] == [7.5, 7.5]
+    assert lags["$W_K W_Q^\\top$, plain"] == [6, 9]
     assert "at most 0.02" in panels[1].get_title()
     assert panels[1].get_gid() == "view: number"
 
@@ -73,5 +77,7 @@ def test_laws_and_nulls_are_drawn_row_by_row_beside_one(panels):
 
 
 def test_turns_under_decay_stand_beside_what_is_said_of_them(panels):
-    ys = [list(line.get_ydata()) for line in panels[3].lines]
-    assert ys == [[1], [1, 1], [0.5], [0.75, 0.75]]
+    assert [list(line.get_ydata()) for line in panels[3].lines] == [[1], [0.5]]
+    said = [[y for _, y in one.get_segments()[0]] for one in panels[3].collections]
+    assert said == [[1, 1], [0.75, 0.75]]
+    assert panels[3].collections[0].get_label() == "theory"

@@ -67,7 +67,7 @@ def draw_turns(
     for name in (PLAIN, PERMUTED, NORMALIZED):
         said, color = LOOKS[name]
         look: Any = {"label": said, "color": color, "marker": ".", "lw": 0.9, "ms": 5}
-        unit_lines(axes, of_case(heads, name), "smallness", "turn", **look)
+        unit_lines(axes, from_the_largest(heads, name), "smallness", "turn", **look)
     own = where(limits, case=NORMALIZED)
     for number, turn in enumerate(own["turn"]):
         label = "limit, no scale in it" if number == 0 else None
@@ -147,15 +147,15 @@ def median_change(heads: pd.DataFrame, name: str) -> float:
     return float(np.median(changes))
 
 
-def of_case(heads: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The heads of a case, each from its largest scale on; `smallness` is minus the log of it."""
+def from_the_largest(heads: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The heads of a case, each from its largest scale on; `smallness` is minus the scale's log."""
     own = where(heads, case=name)
     return own.assign(smallness=-own["log10_init_scale"]).sort_values("smallness")
 
 
 def by_seed(heads: pd.DataFrame, name: str) -> list[pd.DataFrame]:
     """The rows of each head of a case, from its largest scale on, by minus the log of the scale."""
-    of_seeds = of_case(heads, name).groupby("seed", sort=True)
+    of_seeds = from_the_largest(heads, name).groupby("seed", sort=True)
     return [rows.set_index("smallness") for _, rows in of_seeds]
 
 

@@ -1,4 +1,4 @@
-"""Normalised heads behind their turn: one direction after another, and what gains and decay change.
+"""Normalised heads after their turn: one direction after another, and what gains and decay change.
 
 Dashed lines are what theory says. Times are of the flow; a point or a thin line is a head.
 """
@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.pages.bars import Bar
-from lib.pages.marks import THEORY, where
-from lib.pages.panels import power
+from lib.pages.marks import THEORY, Look, unit_lines, unit_points, where
+from lib.pages.panels import power, powers_below
 from lib.pages.style import (
     BLUE,
     MATRIX_COLORS,
@@ -36,8 +36,8 @@ TURNS = {  # cases, and how they are called, from the left
 }
 
 
-def behind_the_turn(
-    directions: pd.DataFrame,
+def after_the_turn(
+    lags: pd.DataFrame,
     courses: pd.DataFrame,
     laws: pd.DataFrame,
     heads: pd.DataFrame,
@@ -51,7 +51,7 @@ def behind_the_turn(
     widths = {"width_ratios": [1.1, 1.1, 1.1, 0.8]}
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.8), gridspec_kw=widths)
     draw_course(panels[0], courses)
-    draw_lags(panels[1], directions, keys)
+    draw_lags(panels[1], lags, keys)
     number_panel(panels[1])
     draw_laws(panels[2], laws)
     draw_turns(panels[3], heads, limits)
@@ -80,34 +80,25 @@ def draw_course(axes: Axes, courses: pd.DataFrame) -> None:
     axes.legend(loc="upper left", fontsize=7.5)
 
 
-def draw_lags(axes: Axes, directions: pd.DataFrame, bar: Bar | None) -> None:
+def draw_lags(axes: Axes, lags: pd.DataFrame, bar: Bar | None) -> None:
     """By how much the second direction begins after the first, by scale; in the median, thick."""
+    rows = lags.assign(smallness=-lags["log10_init_scale"]).sort_values("smallness")
     for case, said, line in ((PLAIN, "plain", ":"), (NORMALIZED, "QK-norm", "-")):
         for matrix, color in MATRIX_COLORS.items():
-            lags = lags_of(directions, case, matrix)
-            places = -lags.columns.to_numpy(float)
-            for _, lag in lags.iterrows():
-                axes.plot(places, lag, line, color=color, lw=0.5, alpha=0.5)
+            own = where(rows, case=case, matrix=matrix)
+            look: Look = {"color": color, "ls": line}
+            unit_lines(axes, own, "smallness", "lag", lw=0.5, alpha=0.5, **look)
+            middle = own.groupby("smallness")["lag"].median()
             label = f"{MATRIX_NAMES[matrix]}, {said}"
-            axes.plot(places, lags.median(), line, marker=".", color=color, lw=2, label=label)
-    scales = sorted(map(float, directions["log10_init_scale"].unique()), reverse=True)
-    axes.set_xticks([-scale for scale in scales], labels=[power(scale) for scale in scales])
+            axes.plot(middle.index, middle, marker=".", lw=2, label=label, **look)
+    powers_below(axes, lags["log10_init_scale"])
     low, high = axes.get_ylim()
-    axes.set(
-        xlabel="init scale α", ylabel="second direction begins later by", ylim=(low, 1.5 * high)
-    )
+    axes.set(xlabel="init scale α", ylabel="second direction begins later by")
+    axes.set_ylim(low, 1.5 * high)
     title = "steps: a lag that grows as log(1/α)"
     asked = f"\n({MATRIX_NAMES['W_KQ']}, {bar.words()})" if bar else ""
     axes.set_title(title + asked, fontsize=9)
     axes.legend(loc="upper left", fontsize=7.5)
-
-
-def lags_of(directions: pd.DataFrame, case: str, matrix: str) -> pd.DataFrame:
-    """When the second direction has begun after the first, by seed and scale, the largest first."""
-    own = where(directions, case=case, matrix=matrix)
-    begun = own.pivot(index=["seed", "log10_init_scale"], columns="direction", values="begun")
-    lags = (begun[2] - begun[1]).unstack("log10_init_scale")
-    return lags[sorted(lags.columns, reverse=True)]
 
 
 def draw_laws(axes: Axes, laws: pd.DataFrame) -> None:
@@ -115,10 +106,10 @@ def draw_laws(axes: Axes, laws: pd.DataFrame) -> None:
     for row, law in enumerate(LAWS):
         own = where(laws, law=law)
         first = row == 0
-        at = np.full(len(own), -row)
-        label = "what the null says" if first else None
-        axes.plot(own["other"], at - 0.14, "x", color=NULL_COLOR, ms=5, label=label)
-        axes.plot(own["own"], at, "o", color=BLUE, ms=4, label="a head" if first else None)
+        null: Look = {"marker": "x", "ms": 5, "label": "what the null says" if first else None}
+        unit_points(axes, -row - 0.14, own["other"], NULL_COLOR, along="x", **null)
+        head: Look = {"ms": 4, "label": "a head" if first else None}
+        unit_points(axes, -row, own["own"], BLUE, along="x", **head)
     axes.axvline(1, **THEORY, lw=1.1, label="theory")
     axes.set_yticks([-row for row in range(len(LAWS))], labels=LAWS.values(), fontsize=7.5)
     axes.set(xlim=(0, 1.35), ylim=(0.4 - len(LAWS), 0.95), xlabel="wait over what is said")
@@ -129,18 +120,16 @@ def draw_laws(axes: Axes, laws: pd.DataFrame) -> None:
 def draw_turns(axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame) -> None:
     """When keys turn under decay, over the time without one, beside what is said of it."""
     for place, case in enumerate(TURNS):
-        own = where(limits, case=case).set_index("seed")
         turns = where(heads, case=case)
         turns = where(turns, log10_init_scale=turns["log10_init_scale"].min())
-        ratio = turns.set_index("seed")["turn"] / own["turn_undecayed"]
-        said = own["turn"] / own["turn_undecayed"]
-        spots = place + np.linspace(-0.3, 0.3, len(ratio))
+        rows = turns.merge(where(limits, case=case), on="seed", suffixes=("", "_said"))
         first = place == 0
-        axes.plot(spots, ratio, "o", color=BLUE, ms=4, label="a head" if first else None)
-        label = "theory" if first else None
-        for spot, value in zip(spots, said.loc[ratio.index], strict=True):
-            axes.plot([spot - 0.05, spot + 0.05], [value] * 2, **THEORY, lw=1.3, label=label)
-            label = None
+        look: Look = {"spread": 0.3, "ms": 4, "label": "a head" if first else None}
+        unit_points(axes, place, rows["turn"] / rows["turn_undecayed"], BLUE, **look)
+        said = rows["turn_said"] / rows["turn_undecayed"]
+        spots = place + np.linspace(-0.3, 0.3, len(said)) if len(said) > 1 else np.array([place])
+        label = "theory" if first else ""
+        axes.hlines(said, spots - 0.05, spots + 0.05, **THEORY, lw=1.3, label=label)
     axes.set_xticks(range(len(TURNS)), labels=TURNS.values())
     axes.set(xlabel="what decays", ylabel="turn, over that without decay")
     axes.set(xlim=(-0.6, len(TURNS) - 0.4), ylim=(0, 1.3))

@@ -1,4 +1,4 @@
-"""What git keeps of normalised heads behind their turn: measures against ones made by hand."""
+"""What git keeps of normalised heads after their turn: measures against ones made by hand."""
 
 import math
 
@@ -57,13 +57,8 @@ values_step.plain | 4: {4 * 0.5 / LOG10}
 keys_step.plain | 4: {3 * 0.5 / LOG10}
 values_step.qk_norm | 4: {3 * 0.5 / LOG10}
 keys_step.qk_norm | 4: {0.5 * 0.5 / LOG10}
-separate_values.plain @ 1e-1 | 4: 0
-separate_values.plain @ 1e-2 | 4: 1
 separate_values.qk_norm @ 1e-1 | 4: 0
 separate_values.qk_norm @ 1e-2 | 4: .5
-rank_at_turn.plain | 4: 1.25
-rank_at_end.plain | 4: 1.5
-left.plain | 4: .75
 rank_at_turn.qk_norm | 4: 1.25
 rank_at_end.qk_norm | 4: 1.5
 left.qk_norm | 4: .75
@@ -75,7 +70,6 @@ turn_wait_doubled.small_gain | 4: {2 * 1.5 * 0.5 / LOG10}
 gain_wait.learned_gain | 4: {6 * 0.75 / LOG10}
 gain_wait_uniform.learned_gain | 4: {6 * 0.5 / LOG10}
 turn_error.decayed | 4: .5
-turn_error_undecayed.decayed | 4: .25
 turn_error.decayed_keys | 4: .25
 turn_error_undecayed.decayed_keys | 4: .5
 turn_error_undecayed.decayed_plain | 4: 1.5
@@ -90,12 +84,12 @@ risen.strong_plain | 4: 0
 def judged(stage, tmp_path):
     """The folder of what the stage wrote."""
     heads = ["case seed log10_init_scale turn rise gain_moved rank_at_turn rank_at_end left"]
-    limits = ["case seed sigma growth decay turn turn_undecayed"]
+    limits = ["case seed sigma growth decay turn turn_undecayed sigma_2"]
     for case in CASES:
         for scale, times in zip((-1, -2), TIMES.get(case, PLAIN), strict=True):
             ranks = "1.25 1.5 .75" if scale == -2 else "1.2 1.3 .5"
             heads.append(f"{case} 4 {scale} {times} {ranks}")
-        limits.append(f"{case} 4 {LIMITS.get(case, '.5 .5 0 inf inf')}")
+        limits.append(f"{case} 4 {LIMITS.get(case, '.5 .5 0 inf inf')} .4")
     made = {
         "heads": "\n".join(heads),
         "limits": "\n".join(limits),
@@ -124,3 +118,19 @@ def test_laws_have_a_number_of_every_head_beside_that_of_their_null(judged):
     own = laws.loc["rise_wait.decayed"]
     assert own["own"] == pytest.approx(4 * 0.5 / LOG10)
     assert own["other"] == pytest.approx(4 * 0.75 / LOG10)
+
+
+def test_lags_are_those_of_the_second_direction_behind_the_first(judged):
+    lags = pd.read_parquet(judged / "tables/lags.parquet")
+    cell = ["case", "matrix", "log10_init_scale"]
+    assert lags.set_index(cell)["lag"].to_dict() == {
+        ("plain", "W_KQ", -1): 2,
+        ("plain", "W_KQ", -2): 5,
+        ("plain", "W_VO", -1): 0,
+        ("plain", "W_VO", -2): 4,
+        ("qk_norm", "W_KQ", -1): 1,
+        ("qk_norm", "W_KQ", -2): 0.5,
+        ("qk_norm", "W_VO", -1): 0,
+        ("qk_norm", "W_VO", -2): 3,
+    }
+    assert set(lags["seed"]) == {4}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lib.gradual_rank.full_heads import FullHead, gaussian_factors, output, products_of_ranks
-from lib.gradual_rank.tuned_heads import HeadTask, changes, tuned_head
+from lib.gradual_rank.heads_to_tune import HeadTask, changes, head_to_tune
 
 TASK = HeadTask(
     n_samples=20,
@@ -22,7 +22,7 @@ SEED = 3
 
 @pytest.fixture(scope="module")
 def head():
-    return tuned_head(SEED, TASK)
+    return head_to_tune(SEED, TASK)
 
 
 def test_the_gradient_by_an_update_is_that_of_the_head_transposed(head):

@@ -44,7 +44,7 @@ class HeadTask:
 
 
 @dataclass(frozen=True)
-class TunedHead:
+class HeadToTune:
     """A base, the tokens and targets of its second task, and the share of the first loss left."""
 
     base: Mapping[str, Square]  # W_KQ and W_VO, in the papers' row convention
@@ -61,7 +61,7 @@ class TunedHead:
         return (output(self.X, W_KQ, W_VO) - self.Y).square().mean()
 
 
-def tuned_head(seed: int, task: HeadTask) -> TunedHead:
+def head_to_tune(seed: int, task: HeadTask) -> HeadToTune:
     """The head of a seed, trained on its first task, with its second."""
     size = (task.n_samples, task.seq_len, task.d_model)
     [X] = tokens_of([seed], *size)
@@ -71,7 +71,7 @@ def tuned_head(seed: int, task: HeadTask) -> TunedHead:
     of_KQ, of_VO = changes(seed, task.d_model, task.changes)
     [Z] = tokens_of([seed], *size, "tokens to tune on")
     Z = Z * torch.linspace(*task.deviations, task.d_model, dtype=Z.dtype)
-    return TunedHead(base, Z, output(Z, W_KQ + of_KQ, W_VO + of_VO), left)
+    return HeadToTune(base, Z, output(Z, W_KQ + of_KQ, W_VO + of_VO), left)
 
 
 def trained_base(seed: int, task: HeadTask, head: FullHead) -> tuple[dict[str, Square], float]:
@@ -87,7 +87,11 @@ def trained_base(seed: int, task: HeadTask, head: FullHead) -> tuple[dict[str, S
 
 
 def changes(seed: int, d: int, values: Sequence[float]) -> Float[Tensor, "product d d"]:
-    """A matrix for each product with these singular values, in directions drawn uniformly."""
+    """A matrix for each product with these singular values, in drawn directions.
+
+    The directions are the columns Q of a QR decomposition of normal entries. They are not quite
+    uniform: their signs are those that LAPACK gives them.
+    """
     source = generator(seed, "changes of a teacher")
     normal = torch.randn(2, 2, d, d, generator=source, dtype=torch.float64)
     U, V = torch.linalg.qr(normal).Q[..., : len(values)]
