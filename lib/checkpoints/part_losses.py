@@ -21,8 +21,8 @@ def part_losses(model: torch.nn.Module, batches: Sequence[Sequence[Batch]]) -> l
 
     A batch is one call of the model where the cross entropies of its logits, with the next token or
     with the label of the same place, have the model's own loss for their mean; else each part is a
-    call. After the first batch that its logits do not explain, no later one is tried by one call: so
-    a model with a loss of its own costs one call more, and not one for every batch.
+    call. After the first batch that its logits do not explain, no later one is tried by one call:
+    so a model with a loss of its own costs one call more, and not one for every batch.
 
     Each part is a call in two more cases: of a classifier, whose right answers are counted call by
     call, and in a narrow type, where what else is in a call moves a logit by more than these losses
