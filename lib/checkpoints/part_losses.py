@@ -21,8 +21,12 @@ def part_losses(model: torch.nn.Module, batches: Sequence[Sequence[Batch]]) -> l
 
     A batch is one call of the model where the cross entropies of its logits, with the next token or
     with the label of the same place, have the model's own loss for their mean; else each part is a
-    call. So it is, too, of a classifier, whose right answers are counted call by call, and in a
-    narrow type, where what else is in a call moves a logit by more than these losses may move.
+    call. After the first batch that its logits do not explain, no later one is tried by one call:
+    so a model with a loss of its own costs one call more, and not one for every batch.
+
+    Each part is a call in two more cases: of a classifier, whose right answers are counted call by
+    call, and in a narrow type, where what else is in a call moves a logit by more than these losses
+    may move.
     """
     found: list[float] = []
     classifier = "Classification" in type(model).__name__
@@ -45,8 +49,8 @@ def _by_one_call(model: torch.nn.Module, parts: Sequence[Batch]) -> list[float] 
         logits = getattr(output, "logits", None)
         if not isinstance(logits, Tensor) or logits.shape[:-1] != labels.shape:
             return None
-        ends = np.cumsum([0, *(len(next(iter(part.values()))) for part in parts)]).tolist()
-        rows = [slice(*ends) for ends in pairwise(ends)]
+        bounds = np.cumsum([0, *(len(next(iter(part.values()))) for part in parts)]).tolist()
+        rows = [slice(start, stop) for start, stop in pairwise(bounds)]
         for given, wanted in _alignments(logits, labels):
             counts = [int((wanted[some] != IGNORED).sum()) for some in rows]
             losses = [_cross_entropy(given[some], wanted[some]) for some in rows]

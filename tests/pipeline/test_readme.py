@@ -9,6 +9,7 @@ import pytest
 
 from lib.files.inputs import JSON_DIGEST
 from lib.files.params import load_yaml
+from lib.files.sources import closure
 from tests.pipeline.project import git, params_of, stages
 from tools.readme import (
     ROOT,
@@ -129,6 +130,20 @@ def test_the_benchmarks_are_a_pipeline_of_programs_that_are_there():
     modules = {module for stage in listed for module in re.findall(r"-m ([\w.]+)", str(stage))}
     assert modules
     assert [one for one in modules if not (ROOT / (one.replace(".", "/") + ".py")).is_file()] == []
+
+
+def test_a_benchmark_depends_on_all_that_it_and_the_programs_that_it_starts_import():
+    """A program that is started stands among the deps; a folder there is all that it holds."""
+    for name, stage in load_yaml(ROOT / "benchmarks/dvc.yaml")["stages"].items():
+        deps = {(ROOT / "benchmarks" / path).resolve().relative_to(ROOT) for path in stage["deps"]}
+        modules = re.findall(r"-m (benchmarks\.\w+)", stage["cmd"])
+        programs = [f"{module.replace('.', '/')}.py" for module in modules]
+        programs += [
+            str(path) for path in deps if re.fullmatch(r"(stages|tools)/.*\.py", str(path))
+        ]
+        read = {path for program in programs for path in closure(program, ROOT)}
+        missing = [path for path in read if not deps & {Path(path), *Path(path).parents}]
+        assert sorted(missing) == [], name
 
 
 def test_every_figure_and_file_that_a_page_names_is_there():
