@@ -18,6 +18,7 @@ Tables = Mapping[str, pd.DataFrame]
 
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 PAIRS = {"W_Q and W_K": ["Q", "K"], "W_V and W_O": ["V", "O"]}  # with the columns of energy.py
+OF_NEURONS = ("n_neurons", "init_scale")  # what may vary so that neurons part otherwise
 # The theorem wants fewer confusion tokens than this share of the label-relevant ones: 1 / (2 e).
 CONFUSION_ALLOWED = 1 / (2 * math.e)
 
@@ -329,23 +330,21 @@ def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
 
     The sweep shows the energy in the leading k directions, k the number of label-relevant patterns,
     and the gap behind them. Where k varies, with the labels, it also shows the losses at ranks k
-    and k - 1, else how the neurons part. Matrices that are judged together are judged by the worse,
-    and in a null by the nearest to low rank.
+    and k - 1, and what rank 2 costs; where the neurons or their start vary, how they part. Matrices
+    that are judged together are judged by the worse, and in a null by the nearest to low rank.
     """
     gaps = rows[["W_Q_gap", "W_K_gap"]]
     if rows["permuted"].all():
         return {"swept_gap": by_value(rows.assign(of=gaps.min(axis=1)), "of")}
-    columns = {
-        "swept_rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"],
-        "swept_energy": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
-        "swept_gap": gaps.max(axis=1),
-    }
-    if (rows["varies"] == "labels").all():
+    of_labels = (rows["varies"] == "labels").all()
+    columns = {"swept_rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"]} if of_labels else {}
+    columns["swept_energy"] = rows[["W_Q_energy", "W_K_energy"]].min(axis=1)
+    columns["swept_gap"] = gaps.max(axis=1)
+    if of_labels:
         columns["swept_energy_2_of_values"] = rows[["W_V_energy_2", "W_O_energy_2"]].min(axis=1)
-        more = ["hinge_at_rank_below", "hinge_at_rank_k"]
-    else:
-        more = ["small_share", "large_over_small"]
-    columns |= {name: rows[name] for name in more}
+        columns |= {name: rows[name] for name in ("hinge_at_rank_below", "hinge_at_rank_k")}
+    elif rows["varies"].isin(OF_NEURONS).all():
+        columns |= {name: rows[name] for name in ("small_share", "large_over_small")}
     return {name: by_value(rows.assign(of=column), "of") for name, column in columns.items()}
 
 

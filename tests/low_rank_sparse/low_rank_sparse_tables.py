@@ -128,7 +128,7 @@ def made_sweeps(draw):
     rows = []
     for name, values in SWEEPS.items():
         of_labels = isinstance(values, dict)
-        varies = "n_relevant" if name.startswith("relevant") else "a number"
+        varies = "n_relevant" if name.startswith("relevant") else name
         for value in values:
             row = {"sweep": name, "value": value, "permuted": name.endswith("permuted")}
             row["n_relevant"] = value if varies == "n_relevant" else 6
