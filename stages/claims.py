@@ -43,6 +43,9 @@ def main(families: list[Path], published: Path, verdicts: OutFile, answers: OutF
     found = [verdict["holds"] for verdict in judged.values()]
     print(f"{len(items)} items, {len(found)} claims: {found.count(True)} hold, ", end="")
     print(f"{found.count(False)} do not, {found.count(None)} were not run")
+    for claim, verdict in judged.items():
+        if verdict["holds"] is None:
+            print(f"not run: {claim}: {verdict['missing']}")
 
 
 if __name__ == "__main__":

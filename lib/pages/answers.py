@@ -152,7 +152,12 @@ class Said:
         """Which measure of a claim is not there, and what is nearly so called."""
         measure = next(iter(claim.measures.values()))
         file = self.family.run_of(self.item, measure).measures
-        near = difflib.get_close_matches(measure, self.measures[file], n=3, cutoff=0.8)
+        names = [name for name in self.measures[file] if name != "setup"]
+        near = difflib.get_close_matches(measure, names, n=3, cutoff=0.8)
+        if not near:  # the name without its case, or nearly so
+            stems = {name.partition(".")[0] for name in names}
+            like_it = difflib.get_close_matches(measure.partition(".")[0], stems, n=1, cutoff=0.8)
+            near = [name for name in names if name.partition(".")[0] in like_it][:3]
         like = f"; nearly so called: {', '.join(near)}" if near else ""
         return f"{file} has no {measure}{like}"
 

@@ -23,6 +23,8 @@ BY_SEED = {
     "grouped": pd.Series([1.0, 3.0, 4.0], index=["a 1", "a 2", "b 1"]),
     "few_of_a": pd.Series([1.0, 2.0], index=["a 7", "a 8"]),
     "gap": pd.Series([1.5, math.nan]),
+    "ratio.small": pd.Series([0.5]),
+    "ratio.large": pd.Series([0.25]),
     "scaled": {"1e-4": pd.Series([0.5, 0.25]), "1e-8": pd.Series([-2.0, 0.5])},
 }
 MEASURES = [*setup_rows({"d": 8, "scale": 0.01, "law": "zipf"}), *rows_of(BY_SEED)]
@@ -237,12 +239,21 @@ def test_an_answer_follows_from_the_first_claim_and_from_those_that_fail(judged)
     assert "number" not in answers["toy.untested"]
 
 
-def test_a_claim_that_was_not_run_says_which_measure_is_missing(judged):
+def test_a_claim_that_was_not_run_says_which_measure_is_missing(judged, capsys):
     missing = claim("every in [0, 1]", "errors")
     verdicts, _ = judged(t=item(a=missing, b=claim("every in [0, 1]", "few")))
     assert verdicts["a"]["holds"] is None
     assert verdicts["a"]["n"] == 0
     assert verdicts["a"]["missing"] == "near/measures.csv has no errors; nearly so called: error"
+    said = "1 do not, 1 were not run\nnot run: a: near/measures.csv has no errors;"
+    assert said in capsys.readouterr().out
+
+
+def test_a_measure_without_its_case_is_told_the_cases(judged):
+    missing = claim("every in [0, 1]", "ratio")
+    verdicts, _ = judged(t=item(a=missing, b=claim("every in [0, 1]", "few")))
+    like = "nearly so called: ratio.small, ratio.large"
+    assert verdicts["a"]["missing"] == f"near/measures.csv has no ratio; {like}"
 
 
 def test_a_sentence_has_the_numbers_of_the_run(judged):
