@@ -5,6 +5,7 @@ $W_Q$, $W_K$, $W_V$ or $W_O$ of a head moves by more than a share of its norm: f
 the relative rate of $W_K$ and $W_Q$ is of the size of $W_V W_O^\top$ over that at the start.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +16,15 @@ from torch import Tensor
 from lib.training.attention import PRODUCTS
 from lib.training.devices import generator
 from lib.vision.images import Images, permuted, standardise
-from lib.vision.vit import ATTENTION, Attention, ViT, Weights, training_loss, with_qk_norm
+from lib.vision.vit import (
+    ATTENTION,
+    GAIN,
+    Attention,
+    ViT,
+    Weights,
+    training_loss,
+    with_qk_norm,
+)
 
 SPACED = 1.1  # a state is kept where keys or values have moved so many times as far
 Labels = Literal["true", "permuted"]
@@ -66,14 +75,15 @@ def rates_of_values(weights: Weights, x: Tensor, y: Tensor) -> Float[Tensor, "la
 
     While W_V W_Oᵀ is small it grows as $e^{2 \sigma_1(G) t}$ under the attention of these weights.
     """
-    *places, d_model, _ = weights["W_V"].shape
+    *places, d_model, d_head = weights["W_V"].shape
     identity = torch.eye(d_model).expand(*places, d_model, d_model)
     added = torch.zeros(*places, d_model, d_model, requires_grad=True)
-    # W_V W_Oᵀ + I addedᵀ
-    both = {
-        "W_V": torch.cat([weights["W_V"], identity], -1),
-        "W_O": torch.cat([weights["W_O"], added], -1),
-    }
+    # W_V W_Oᵀ + I addedᵀ; scores stay, as zeros make W_Q and W_K as wide.
+    beside = {"W_Q": torch.zeros_like(added), "W_K": torch.zeros_like(added)}
+    beside |= {"W_V": identity, "W_O": added}
+    both = {name: torch.cat([weights[name], of], -1) for name, of in beside.items()}
+    if GAIN not in weights:  # plain scores are over the root of the width
+        both["W_Q"] = both["W_Q"] * math.sqrt(1 + d_model / d_head)
     (gradient,) = torch.autograd.grad(training_loss(weights | both, x, y, "float32"), added)
     return torch.linalg.matrix_norm(gradient, 2)
 

@@ -83,14 +83,13 @@ def waits(followed: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
             states["time"].to_numpy(), states["rate"].to_numpy(), *map(float, stretch)
         )
     rate = pd.Series(rates).rename_axis(keys)
-    plain = rate.xs(UNIFORM, level="attention")
-    uniform = rate.index.droplevel(["attention"])
+    uniform = {place: rates[UNIFORM, *place[1:]] for place in rates}
     later = late - early
     return pd.DataFrame(
         {
             "keys": later["turn"] * rate / log,
             "values": later["rise"] * rate / log,
-            "uniform": later["rise"] * plain.reindex(uniform).to_numpy() / log,
+            "uniform": later["rise"] * pd.Series(uniform).rename_axis(keys) / log,
             "rate": rate,
         }
     ).reset_index()
