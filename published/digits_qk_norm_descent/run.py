@@ -29,9 +29,10 @@ from lib.vision.datasets import dataset_file
 from lib.vision.descent import Descent, Labels, chosen, follow, small_attention
 from lib.vision.figures.descent import turns_and_rises
 from lib.vision.images import read_images
+from lib.vision.measures import plain_typed
 from lib.vision.tables.descent import FOLLOWED, OF_DESCENT
 from lib.vision.vit import Attention, ViT
-from lib.vision.waits import events, measured
+from lib.vision.waits import events, measured, waits
 from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import run
 from lib.work.compute import write_figures
@@ -113,9 +114,11 @@ def all_measures(followed: pd.DataFrame) -> list[Row]:
 
 def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
     """How the figure is drawn, from what is kept in the folder."""
-    followed = kept(folder)
+    followed = plain_typed(kept(folder))
     found = events(followed, WHOLE.turned, WHOLE.risen)
-    draw = partial(turns_and_rises, followed, found, WHOLE.turned, WHOLE.risen)
+    draw = partial(
+        turns_and_rises, followed, found, waits(followed, found), WHOLE.turned, WHOLE.risen
+    )
     return {"qk-norm-descent": draw}
 
 

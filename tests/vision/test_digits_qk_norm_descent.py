@@ -11,7 +11,7 @@ import torch
 from lib.vision.descent import Descent, chosen, follow, moved, rates_of_values, small_attention
 from lib.vision.images import Images
 from lib.vision.vit import ATTENTION, ViT, training_loss
-from lib.vision.waits import events, first_time, mean_rate, measured
+from lib.vision.waits import events, first_time, mean_rate, measured, waits
 from published.digits_qk_norm_descent import run as published
 from tests.pipeline.project import ROOT
 
@@ -159,7 +159,9 @@ def test_the_figure_draws_means_over_seeds_and_what_theory_says():
         for row in made(attention, scale, seed, 4 + late * seed, 3 + late, 0.5)
     ]
     followed = pd.DataFrame(rows)
-    figure = published.turns_and_rises(followed, events(followed, 0.5, 0.01), 0.5, 0.01)
+    found = events(followed, 0.5, 0.01)
+    late = waits(followed, found)
+    figure = published.turns_and_rises(followed, found, late, 0.5, 0.01)
     keys, values, normalized, _ = figure.axes
     lines = {line.get_label(): line for line in keys.lines}
     assert list(lines["QK-norm"].get_xdata()) == [0.001, 0.01, 0.1]

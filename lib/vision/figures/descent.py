@@ -18,8 +18,6 @@ from lib.pages.style import (
     READ_WIDTH,
     number_panel,
 )
-from lib.vision.measures import plain_typed
-from lib.vision.waits import waits
 
 
 class Line(NamedTuple):
@@ -42,9 +40,11 @@ SHOWN = 2.0  # the highest multiple of a mark that is drawn
 
 
 def turns_and_rises(
-    followed: pd.DataFrame, found: pd.DataFrame, turned: float, risen: float
+    followed: pd.DataFrame, found: pd.DataFrame, late: pd.DataFrame, turned: float, risen: float
 ) -> Figure:
     """Times of turns and rises by init scale, and one training of each attention.
+
+    The tables are the states, and their `events` and `waits` (lib/vision/waits.py).
 
     On the left a marker is a seed, a line the mean over seeds. Dashed is the mean time with QK-norm
     from the smallest scale, at every scale, and in the second panel the wait that theory says from
@@ -54,7 +54,6 @@ def turns_and_rises(
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.9))
     keys, values, *courses = panels
     whole = where(found, steps="whole")
-    late = waits(followed, found)
     scales = sorted(whole["init_scale"].unique())
     for line in LINES:
         own = where(whole, attention=line.attention, labels=line.labels)
@@ -73,7 +72,7 @@ def turns_and_rises(
         axes.set(xscale="log", xlabel="init scale of the attention", ylim=(0, None))
         axes.invert_xaxis()
         numbers_below(axes, scales)
-    followed = where(plain_typed(followed), steps="whole", labels="true", init_scale=scales[0])
+    followed = where(followed, steps="whole", labels="true", init_scale=scales[0])
     followed = where(followed, seed=followed["seed"].min())
     for axes, (attention, title) in zip(courses, COURSES, strict=True):
         _course(axes, where(followed, attention=attention), turned, risen)
