@@ -1,5 +1,7 @@
 """README.md and docs/claims.md say what the verdicts say, and name what is there."""
 
+import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.growth import FAMILIES
 from lib.files.inputs import JSON_DIGEST
 from lib.files.params import load_yaml
 from lib.files.sources import closure
@@ -144,6 +147,15 @@ def test_a_benchmark_depends_on_all_that_it_and_the_programs_that_it_starts_impo
         read = {path for program in programs for path in closure(program, ROOT)}
         missing = [path for path in read if not deps & {Path(path), *Path(path).parents}]
         assert sorted(missing) == [], name
+
+
+def test_what_a_benchmark_starts_gives_every_input_and_output_by_its_name():
+    for family in FAMILIES:
+        for command in (family.command, *family.before):
+            module, *given = command.split()
+            main = importlib.import_module(module).main
+            wanted = [name.replace("_", "-") for name in inspect.signature(main).parameters]
+            assert [one.partition("=")[0].removeprefix("--") for one in given] == wanted
 
 
 def test_every_figure_and_file_that_a_page_names_is_there():
