@@ -68,8 +68,9 @@ null is beaten. The numbers on unseen seeds are of the same case, or, if that on
 run, which is not repeated, of the repeated case that is closest to the bar.
 
 A claim that does not hold is a *finding* (it is wrong, and we say why), a *limit* (it holds in part
-of its cases) or a *bar missed* (it is better than its null, but outside of its bar). A *check* is a
-claim that no run could have failed; it guards our code and is no evidence.
+of its cases) or a *bar missed* (it is outside of its bar, and mostly still better than its null,
+which stands beside it). A *check* is a claim that no run could have failed; it guards our code and
+is no evidence.
 [statistics.md](statistics.md) says what all of this is worth.
 
 """
