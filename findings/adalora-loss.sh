@@ -11,7 +11,7 @@
 # whatever its rank is. The penalty, if it is in a loss, is in that of training.
 # Seen: the logits are those of the base to the last bit, and the loss is 4.19 for the base, 5.16
 # with an adapter of rank 4, 5.87 with one of rank 12 (the default) and 8.07 with one of rank 64:
-# it rises as half the root of the rank. It does so in evaluation without gradients too, and
+# it rises as half the root of the rank. This is in evaluation, without gradients, and
 # the cross entropy of the logits is 4.19 throughout. With disable_adapter() the penalty stays.
 # Without task_type="CAUSAL_LM", the same model with the same adapter has no penalty at all, in
 # evaluation and in training. There is no warning.

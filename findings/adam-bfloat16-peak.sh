@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Adam on bfloat16 weights never forgets a large gradient, and doubles the variance of noise.
+# Adam on bfloat16 weights never forgets a large gradient, and more than doubles its average of noise.
 #
 # Versions: torch 2.13.0 (CPU build), numpy 2.4.6.
 #

@@ -12,7 +12,8 @@
 # million, in a Series and in a DataFrame; the variance is three times too large there. The
 # mean is right, and so is the standard error, so that the two formulas of the deviation
 # disagree by 78% on one column. Bottleneck adds float32 numbers one after another in float32:
-# its sum stands still at 2^24 for numbers near 1, so that the mean inside the variance is 0.84.
+# its sum rounds to even numbers from 2^24 on, and stands still at 2^25 for numbers near 1, so
+# that the mean inside the variance is 0.84.
 # Its own nanmean says the same 0.84. In float64 all is right. There is no warning.
 #
 # Why it matters: the weights or gradients of a layer are a column of so many float32. The error

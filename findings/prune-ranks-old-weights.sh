@@ -14,7 +14,7 @@
 # entries, which is chance, and is that of the weights before to the last entry. Of the loaded
 # weights it keeps less than 60% of the squared length, where the largest half has 93%. One
 # forward pass before the call, on any input, makes the mask right. Both functions do this,
-# and so do ln_structured and an optimizer's step. Read before a forward pass, `weight` (its
+# and so does ln_structured; after an optimizer's step, too, the weights before it are ranked. Read before a forward pass, `weight` (its
 # norm, its spectrum) is still that of the weights before. There is no error and no warning.
 #
 # Why it matters: a checkpoint that is loaded and cut in one script has a random mask of the

@@ -5,7 +5,8 @@
 #
 # parameters_to_vector gives all parameters as one vector, and vector_to_parameters writes such
 # a vector into the parameters. Rewinds of lottery tickets, lines between two minima and random
-# subspaces are made with the pair. The documentation says nothing of memory.
+# subspaces are made with the pair. The docstring of the latter begins
+# with "Copy slices of a vector into an iterable of parameters".
 #
 # Expected: both copy. A start that was saved, and put back for a second run, is the start ever
 # after, and the way from it to the trained weights has the same length in both runs.

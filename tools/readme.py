@@ -112,7 +112,7 @@ def marked(name: str, item: dict[str, Any], claims: Named) -> list[str]:
         f"[{item['title']}](#{name})",
         item["answer"],
         item.get("size", "") if tested else "",
-        of_item(item) if tested else "",
+        of_item(item, claims) if tested else "",
         set_when(item, claims),
     ]
 
@@ -193,18 +193,14 @@ def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
     lines = [as_row(heads), "|-" * len(heads) + "|"]
     for name, item in items.items():
         first = item["claims"][0]
-        alone = {first: comparison(claims[first], first, runs if item["repeated"] else {})}
-        fails = {
-            claim: comparison(claims[claim], claim, runs if item["repeated"] else {})
-            for claim in item["claims"]
-            if claims[claim]["holds"] is False
-        }
-        for claim, one in (alone | comparisons(item, claims, runs) | fails).items():
-            absent = "–" if item["repeated"] else "not repeated"
+        failing = [claim for claim in item["claims"] if claims[claim]["holds"] is False]
+        turned = comparisons(item, claims, runs)
+        for claim in dict.fromkeys([first, *turned, *failing]):
+            repeated = claims[claim]["repeated"]
+            one = comparison(claims[claim], claim, runs if repeated else {})
+            absent = "–" if repeated else "not repeated"
             there = [
-                one.there[seeds] + missed(run[claim])
-                if item["repeated"] and seeds in one.there
-                else absent
+                one.there[seeds] + missed(run[claim]) if seeds in one.there else absent
                 for seeds, run in runs.items()
             ]
             linked_to = f"[{first_sentence(claims[claim]['statement'])}]({linked(name)})"
@@ -217,13 +213,13 @@ def missed(claim: Mapping[str, Any]) -> str:
     return ": missed" if claim["holds"] is False else ""
 
 
-def unsure(items: Named) -> str:
+def unsure(items: Named, claims: Named) -> str:
     """What does not hold, as two lists: claims of the papers, and questions of ours."""
 
     def listed(asked: bool) -> str:
         lines = [
             f"- {item.get('headline') or first_sentence(item['found'])} [More]({linked(name)}). "
-            f"*Unseen seeds: {of_item(item)}.*"
+            f"*Unseen seeds: {of_item(item, claims)}.*"
             for name, item in items.items()
             if item["answer"] in UNSURE and ("asks" in item) is asked
         ]
@@ -276,7 +272,7 @@ def fragile(items: Named) -> str:
 def marks(item: dict[str, Any], claims: Named) -> str:
     """The three marks of an answer in a few words."""
     size = f"Size: {item['size']}. " if "size" in item else ""
-    return f"{size}Unseen seeds: {of_item(item)}. Bar: {set_when(item, claims)}."
+    return f"{size}Unseen seeds: {of_item(item, claims)}. Bar: {set_when(item, claims)}."
 
 
 def first_sentence(text: str) -> str:
@@ -352,7 +348,7 @@ def main() -> None:
         "README.md": {
             "score": score(items),
             "results": results(items, claims, runs),
-            "what does not hold": unsure(items),
+            "what does not hold": unsure(items, claims),
             "what is fragile": fragile(items),
         },
         "docs/optimisers.md": conserved(ROOT / "metrics/gradual_rank/optimizers/tables"),

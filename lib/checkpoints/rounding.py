@@ -15,7 +15,9 @@ RTOL = 1e-3  # of a summary that is not used here
 
 
 def rounding_rows(base: Path, tuned: Path) -> Iterator[dict[str, Any]]:
-    """Ranks of each update, of that of the rounded weights, and the noise between the two."""
+    """A row for each update: its ranks before and after the weights are rounded, and the noise that
+    rounding adds.
+    """
     begun = open_checkpoint(base)
     ended = open_checkpoint(tuned)
     for name in check_pair(begun, ended):

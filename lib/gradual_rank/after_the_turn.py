@@ -99,7 +99,7 @@ def wait(by_scale: Table, rate: pd.Series) -> pd.Series:
 
 
 def off(by_scale: Table, said: pd.Series) -> pd.Series:
-    """By what share of it a time from the smallest scale is off what is said, early or late."""
+    """The relative error of what is said of a time, at the smallest scale."""
     return (smallest(by_scale) / said - 1).abs()
 
 
@@ -129,7 +129,7 @@ def steps(lags: Table, sigma: pd.Series) -> dict[str, pd.Series]:
 def shares_apart(directions: Table) -> dict[str, pd.Series]:
     """The share of directions of W_VO that begin once the one before has ended, by scale.
 
-    The scales are the smallest, of which a claim is, and the largest, which is its null.
+    Two scales are taken: the smallest, which a claim judges, and the largest, its null.
     """
     values = directions[directions["matrix"] == "W_VO"]
     scales = values["log10_init_scale"]

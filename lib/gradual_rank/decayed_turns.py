@@ -43,7 +43,7 @@ class DecayedHeads(Heads):
     def velocity(self, W: Weights) -> Weights:
         """How fast the flow moves the weights; where it is stiff, W_K and W_Q alone are slowed.
 
-        A gain is not, other than in `Heads`: it comes to rest no faster than values do.
+        Unlike in `Heads`, a gain is not slowed: it comes to rest no faster than values do.
         """
         _, slopes = self.loss_and_slopes(W)
         factors = slopes.factors.copy()
@@ -52,8 +52,8 @@ class DecayedHeads(Heads):
         return Weights(factors - self.decays * W.factors, slopes.gain)
 
     def ratio(self, W: Weights) -> Each:
-        r"""The ratio ρ of `Heads` times $|\gamma| / \sqrt d$: keys move as fast as the gain γ is
-        large.
+        r"""The ratio ρ of `Heads` times $|\gamma| / \sqrt d$: the speed of keys is proportional to
+        the gain γ.
         """
         return super().ratio(W) * np.abs(W.gain) / math.sqrt(W.factors.shape[-1])
 

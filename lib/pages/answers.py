@@ -178,7 +178,8 @@ class Said:
             said |= {"number": number(first), "figure": first["figure"]}
             said |= {"stood": "a check: it could not fail" if first.get("check") else ""}
             said |= {"stood": said["stood"] or STOOD[first["stood"]]}
-        said |= {"repeated": any(claim["repeated"] for claim in [*judged.values()][:1])}
+        deciding_claim = next(iter(judged.values()), None)
+        said |= {"repeated": bool(deciding_claim and deciding_claim["repeated"])}
         kept = {key: value for key, value in said.items() if value != ""}
         return kept | {"claims": list(judged)}
 

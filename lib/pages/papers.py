@@ -42,10 +42,10 @@ def read_papers(files: Iterable[Path]) -> dict[str, Paper]:
 
 
 def plotted_folders(folders: Iterable[Path], papers: Mapping[str, Paper]) -> dict[Path, str]:
-    """The family of each folder of figures: the one whose name is a part of its path."""
+    """The family of each folder of figures: the last part of its path that is one."""
     found = {}
     for folder in folders:
-        family = next((part for part in folder.parts if part in papers), None)
+        family = next((part for part in reversed(folder.parts) if part in papers), None)
         if family is None:
             wanted = f"wanted figures in a folder of one of the families {sorted(papers)}"
             raise InputError(f"{folder}: {wanted}, got another")

@@ -51,8 +51,8 @@ def bar_in_words(claim: Judged) -> str:
 
 
 def set_when(item: Judged, claims: Named) -> str:
-    """Whose the bar of an item's first claim is, and when it was set, and that those of others
-    differ, where they do (a check is none); an item without claims has none.
+    """Whose bar an item's first claim has, when it was set, and whether the bars of its other
+    claims differ (checks aside); empty without claims.
     """
     said = item.get("stood", "")
     if said.startswith("a check"):
@@ -158,10 +158,11 @@ def of_claim(claim: Judged, name: str, runs: Runs) -> str:
     return f"fragile: {', '.join(other)} ({said})"
 
 
-def of_item(item: Judged) -> str:
+def of_item(item: Judged, claims: Named) -> str:
     """Whether unseen seeds give the same answer, and which other one, without numbers."""
     if not item.get("repeated"):
-        return NOT_REPEATED
+        turned = any(claims[name].get("fragile") for name in item["claims"])
+        return f"{NOT_REPEATED}; but another of its claims turned" if turned else NOT_REPEATED
     if "unseen" not in item:
         return NOT_RUN
     if not item["fragile"]:
@@ -173,8 +174,8 @@ def of_item_with_numbers(item: Judged, claims: Named, runs: Runs) -> str:
     """What unseen seeds say of an item, with the numbers of the claims that turned, or else of the
     claim that decides.
     """
-    said = of_item(item)
-    if said in (NOT_REPEATED, NOT_RUN) or not runs:
+    said = of_item(item, claims)
+    if not item.get("repeated") or said == NOT_RUN or not runs:
         return said
     compared = comparisons(item, claims, runs)
     return f"{said} ({'; '.join(map(str, compared.values()))})" if compared else said

@@ -35,14 +35,16 @@ def first_time(
 def events(followed: pd.DataFrame, turned: float, risen: float) -> pd.DataFrame:
     """When each training's keys turned and values rose, and the drift of |W_K| and |W_Q| by then.
 
-    The columns `turn` and `rise` are times, `drift` is that of the first state after the turn.
+    The columns `turn` and `rise` are times, `drift` is that of the first state after the turn;
+    it is NaN where keys never turn.
     """
     rows = []
     for place, own in plain_typed(followed).groupby(RUN):
         own = own.sort_values("step")
         turn = first_time(own["time"].to_numpy(), own["keys"].to_numpy(), turned)
         rise = first_time(own["time"].to_numpy(), own["values"].to_numpy(), risen)
-        drift = own.loc[own["keys"] >= turned, "drift"].head(1).sum()
+        after = own.loc[own["keys"] >= turned, "drift"]
+        drift = after.iloc[0] if len(after) else math.nan
         rows.append((*place, turn, rise, drift, own["drift"].iloc[-1]))
     return pd.DataFrame(rows, columns=[*RUN, "turn", "rise", "drift", "last_drift"])
 

@@ -8,8 +8,8 @@ until half of a head's W_K W_Qᵀ has moved and W_V W_Oᵀ has come to a small s
 steps of half the length are the check.
 
 The table, the figure, measures and where they come from are kept beside this program; claims and
-report read them. It takes some minutes of one CPU core; `remeasure` writes measures and figure
-again from the table that is kept.
+report read them. It takes ten to twenty minutes of one CPU core; `remeasure` writes measures and
+figure again from the table that is kept.
 """
 
 import time

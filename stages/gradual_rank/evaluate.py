@@ -54,7 +54,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What is counted: a `significant` product, a plateau that is `lasting`; and whose figures."""
+    """What is counted, a `significant` product and a `lasting` plateau, and the seed that figures
+    show.
+    """
 
     significant: Positive
     lasting: Fraction

@@ -58,7 +58,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Shown:
-    """The seed whose curves are shown where it is one of a problem's; else they are its first's."""
+    """The seed whose curves are kept; a problem without it keeps those of its least seed."""
 
     figure_seed: Seed
 

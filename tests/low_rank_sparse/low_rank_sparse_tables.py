@@ -52,6 +52,7 @@ SWEEPS = {  # what varies, or labels by the number of their patterns
     "noise": [0.0, 0.1],
     "confusion": [0, 2, 3],
     "init_scale": [0.1, 1.0],
+    "n_neurons": [200, 800],
     "classes_tied": {2: "1|1", 3: "1|1|1"},
     "classes_untied": {3: "1|1|1"},
     "grouped": {3: "2|1", 4: "2|2", 6: "3|3"},

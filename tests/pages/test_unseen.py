@@ -9,6 +9,7 @@ from lib.pages.unseen import (
     in_brief,
     numbers,
     of_claim,
+    of_item,
     of_item_with_numbers,
     set_when,
 )
@@ -127,6 +128,14 @@ def test_the_bar_of_an_item_is_that_of_its_main_claim_and_says_where_others_diff
     guarded = set_when(item, {"main": main, "other": {"stood": "after", "check": True}})
     assert guarded == alike
     assert set_when({"claims": []}, {}) == ""
+
+
+def test_an_item_of_a_published_run_says_that_another_of_its_claims_turned():
+    item = {"answer": "no", "repeated": False, "claims": ["main", "other"]}
+    still = {"main": {}, "other": {"fragile": False}}
+    assert of_item(item, still) == "not repeated: a published run"
+    turned = of_item(item, still | {"other": {"fragile": True}})
+    assert turned == "not repeated: a published run; but another of its claims turned"
 
 
 def test_unseen_seeds_are_compared_in_a_case_that_they_repeat():

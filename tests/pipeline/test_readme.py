@@ -32,7 +32,7 @@ RUNS = read_runs(ROOT / "published")
 PARTS = {
     "score": lambda items, _: score(items),
     "results": lambda items, claims: results(items, claims, RUNS),
-    "what does not hold": lambda items, _: unsure(items),
+    "what does not hold": lambda items, claims: unsure(items, claims),
     "what is fragile": lambda items, _: fragile(items),
 }
 README = (ROOT / "README.md").read_text(encoding="utf-8")

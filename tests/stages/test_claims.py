@@ -357,4 +357,5 @@ def test_a_case_of_a_published_run_is_marked_and_the_nearest_repeated_one_is_nam
     )
     assert (verdicts["a"]["case"], verdicts["a"]["tried"]) == ("kept", {"case": "few"})
     assert items["toy.t"]["repeated"]
-    assert not judged(t=item(a=claim("every in [0, 1]", "far/share")))[1]["toy.t"]["repeated"]
+    both = item(a=claim("every in [0, 1]", "far/share"), b=claim("every in [0, 9]", "few"))
+    assert not judged(t=both)[1]["toy.t"]["repeated"], "the first claim decides"

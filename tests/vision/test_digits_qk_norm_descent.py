@@ -118,6 +118,16 @@ def made(attention, scale, seed, turn, rise, rate, steps="whole"):
     ]
 
 
+def test_the_drift_is_that_of_the_first_state_after_the_turn_and_none_without_a_turn():
+    followed = pd.DataFrame(
+        made("qk_norm", 0.1, 0, 9.5, 20, 1) + made("qk_norm", 0.1, 1, 100, 20, 1)
+    )
+    found = events(pd.DataFrame(followed), 0.5, 0.01).set_index("seed")
+    assert found["drift"][0] == pytest.approx(1.0)  # of step 10
+    assert math.isnan(found["drift"][1])
+    assert found["turn"][1] == math.inf
+
+
 def test_waits_are_in_units_of_the_logarithm_over_the_rate():
     rows = [
         *made("plain", 0.01, 7, 10, 8, 0.5),

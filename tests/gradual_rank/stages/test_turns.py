@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
+from lib.gradual_rank.limit_flows import LimitCourse
 from tests.gradual_rank.full_reference import normal, taught
 
 N, T, D = 6, 3, 2
@@ -19,6 +20,7 @@ CASES = {  # QK-norm, gain, decay of keys and of values, until what
     "plain": (False, "fixed", 0.0, 0.0, "end"),
     "held": (True, "fixed", 0.5, 0.5, "rise"),
     "small": (True, "small", 0.5, 0.0, "turn"),
+    "learned": (True, "learned", 0.0, 0.0, "rise"),
 }
 FLAGS = ["name", "qk_norm", "gain", "decay_keys", "decay_values", "until", "pre_norm"]
 SIZES = ["end", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "log10_init_scales"]
@@ -129,7 +131,7 @@ def test_keys_turn_and_values_rise_when_scipys_integral_does(tables, case):
         rise = course.reached(sigma, PARAMS["risen"])
         assert row["rise"] == pytest.approx(rise, rel=0.02, abs=step)
     moved = course.reached(np.abs(course.gain / course.gain[0] - 1), PARAMS["moved"])
-    if case == "small" and moved < turn:
+    if case == "learned" or (case == "small" and moved < turn):
         assert row["gain_moved"] == pytest.approx(moved, rel=0.03, abs=step)
     limits = tables["limits"]
     own = limits[(limits["case"] == case) & (limits["seed"] == seed)].iloc[0]
@@ -159,3 +161,21 @@ def test_the_limit_says_the_same_turn_under_decay_of_all_matrices(tables):
     np.testing.assert_allclose(held["turn"], held["turn_undecayed"])
     np.testing.assert_allclose(held["decay"], 0.5 * held["sigma"])
     assert np.isinf(limits.loc["plain", "turn"]).all()
+
+
+def test_what_keys_have_left_is_from_where_they_are_when_values_begin_to_rise(tables):
+    course = Course("plain", SEEDS[0], -1.0)
+    sigma = np.linalg.norm(course.W_VO, 2, axis=(-2, -1))
+    begun = int(np.argmax(sigma >= 0.1 * PARAMS["risen"]))
+    left = np.linalg.norm(course.W_KQ[-1] - course.W_KQ[begun])
+    left /= np.linalg.norm(course.W_KQ[-1] - course.W_KQ[0])
+    heads = tables["heads"].set_index(["case", "seed", "log10_init_scale"])
+    assert heads["left"]["plain", SEEDS[0], -1.0] == pytest.approx(left, rel=0.02)
+
+
+def test_the_rate_of_values_is_a_mean_over_the_stretch_in_which_they_are_between_two_sizes():
+    """Their size is e^t and its growth 1 + t, so that under a decay of 1/4 they are e at t = 2."""
+    t = np.linspace(0, 10, 10001)
+    course = LimitCourse(times=t, turned=0 * t, sigma=np.exp(t), pull=0 * t, growth=1 + t)
+    assert course.rate(math.e, math.e**2) == pytest.approx(2.5, abs=0.01)
+    assert course.rate(math.e, math.e**2, decay=0.25) == pytest.approx(3.75, abs=0.01)

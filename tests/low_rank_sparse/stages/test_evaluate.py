@@ -188,7 +188,7 @@ def wanted_of_sweeps(table):
             "swept_energy": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
             "swept_gap": gaps.max(axis=1),
         }
-        more = ["small_share", "large_over_small"] if name == "init_scale" else []
+        more = ["small_share", "large_over_small"] if name in ("init_scale", "n_neurons") else []
         if name in ("classes_tied", "classes_untied", "grouped"):
             more = ["hinge_at_rank_below", "hinge_at_rank_k"]
             columns["swept_rank_2_cost"] = rows["hinge_at_rank_2"] - rows["hinge"]
