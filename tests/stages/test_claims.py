@@ -257,8 +257,8 @@ def test_a_measure_without_its_case_is_told_the_cases(judged):
 
 
 def test_a_sentence_has_the_numbers_of_the_run(judged):
-    sentence = "{low} to {high}; {high:.0%}; {d} of {scale} and {scale:.1f}; {one}, {one:.1%}; {few}; "
-    sentence += "{scaled@1e-8:.1f}; {far/share:.0%}; at {width}"
+    sentence = "{low} to {high}; {high:.0%}; {d} of {scale} and {scale:.1f}; {one}, {one:.1%}; "
+    sentence += "{few}; {scaled@1e-8:.1f}; {far/share:.0%}; at {width}"
     why = {"outcome": "limit", "why": "{far/share:.0%} of {n_failing} in {n_cases}"}
     verdicts, _ = judged(
         t=item(
