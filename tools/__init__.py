@@ -20,7 +20,7 @@ def done() -> None:
 
 
 def _end() -> None:
-    """End at once where all is `done`, as the last of what `atexit` calls."""
+    """End at once if all is `done`; `atexit` calls this last."""
     gc.freeze()  # what a process ends with is not looked through
     if not _well:
         return

@@ -181,7 +181,7 @@ def summary_of(file: str, content: bytes) -> Any:
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
-    """The numbers of a nested structure, each with its spread: zero but for a mean with its sd."""
+    """The numbers of a nested structure, each with its spread: the sd of a mean, else zero."""
     if isinstance(value, dict) and isinstance(value.get("mean"), int | float):
         yield name, (float(value["mean"]), float(value.get("sd") or 0.0))
     elif isinstance(value, dict):
@@ -277,10 +277,10 @@ def elements(svg: bytes) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
 
 
 def distance(old: np.ndarray, new: np.ndarray) -> float:
-    """How far two sequences of places lie from one another.
+    """The distance between two sequences of places.
 
-    Two paths may have more places or fewer on the same line: then it is the largest distance of a
-    place of the one from the path of the other.
+    Two paths may have different numbers of places on the same line: then it is the largest distance
+    of a place of one path from the other path.
     """
     if old.shape == new.shape:
         return float(np.abs(old - new).max(initial=0))

@@ -98,9 +98,9 @@ def work_in(venv: Path) -> None:
 
 
 def fault(part: str, *, starts: bool | None = None) -> str | None:
-    """What is not as the mark of a part says; None where all is as it says.
+    """What differs from the mark of a part; None if nothing does.
 
-    Make runs this by the Python of .venv where that starts, which then need not be tried again.
+    Make runs this by the Python of .venv if that starts, which then need not be tried again.
     """
     try:
         mark = json.loads((VENV / part).read_text(encoding="utf-8"))
@@ -211,7 +211,7 @@ def find_python_beside(script: Path) -> None:
 
 
 def parts_of_packages() -> list[Path]:
-    """What pip left of packages as it was killed: it writes RECORD last, and renames to ~ first."""
+    """What pip left when it was killed: it renames a package to ~ first, and writes RECORD last."""
     found = site_packages().glob("*.dist-info")
     halves = [path for path in found if not (path / "RECORD").is_file()]
     return [*halves, *(path for path in site_packages().glob("~*") if path.is_dir())]
@@ -280,7 +280,7 @@ def version() -> str:
 
 
 def inside() -> bool:
-    """Whether this Python is the one of .venv; make takes another where that does not start."""
+    """Whether this Python is that of .venv; make takes another one if that does not start."""
     return os.path.realpath(sys.prefix) == place()
 
 
@@ -325,7 +325,7 @@ def pins(file: str) -> list[tuple[str, str]]:
 
 
 def digests(part: str) -> dict[str, str]:
-    """The SHA-256 of each file of which a part is made."""
+    """The SHA-256 of each file from which a part is made."""
     return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in MADE_OF[part]}
 
 

@@ -268,7 +268,7 @@ def steps(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[S
 
 
 def shaped(section: Section, scales: list[float], epochs: int, n_images: int) -> Section:
-    """The section with these init scales, trained for so many epochs."""
+    """The section with these init scales and this number of epochs."""
     section = deepcopy(section)
     train = section["train"]
     n_steps = epochs * (n_images // train["batch_size"])
@@ -454,8 +454,8 @@ class Work:
         self._keep("one_layer.json", {"seconds": seconds, **compared(losses)})
 
     def epochs(self, wanted: int, section: Section, n_images: int, speed: dict[str, Any]) -> int:
-        """The number of epochs: the number that is wanted, or that of the call before, or the
-        number that speed and time allow.
+        """The number of epochs: the wanted one, or that of the call before, or the number that
+        speed and time allow.
         """
         before = self._kept("epochs.json", 0)
         if wanted and before not in (0, wanted) and (self.folder / "published").exists():

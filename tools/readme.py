@@ -4,8 +4,8 @@ Answers stand in metrics/items.json, verdicts in metrics/claims.json, captions i
 stages/FAMILY/captions.yaml.
 
 A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by make readme -->` and
-`<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics,
-its caption.
+`<!-- end of NAME -->`. On every page a figure of a family or of a published run has its title, and
+below it, in italics, its caption.
 """
 
 import re
@@ -44,7 +44,8 @@ CHANGES = {
     "root_change_VO": "roots, W_V and W_O",
 }
 FIGURE = re.compile(
-    r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$",
+    r"^!\[[^\]\n]*\]\(([^)\n]*(?:plots|published)/(\w+)/[^)\n]*?([\w-]+)\.svg)\)"
+    r"(?:\n+\*[^*\n]+\*)?$",
     re.MULTILINE,
 )
 PAGE = """# Items and claims
@@ -316,16 +317,26 @@ def replaced(text: str, name: str, content: str) -> str:
 
 
 def captions_of(claims: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What captions.yaml says of each family that has claims, in their order."""
+    """What captions.yaml says of each family that has claims, in their order, and of each published
+    run that a claim shows a figure of, by the run's name.
+    """
     files = {
         claim["family"]: ROOT / "stages" / claim["family"] / "captions.yaml"
         for claim in claims.values()
     }
-    return {family: load_yaml(file) for family, file in files.items() if file.exists()}
+    captions = {family: load_yaml(file) for family, file in files.items() if file.exists()}
+    published = {
+        Path(claim["figure"]).parts[1]: captions[claim["family"]]
+        for claim in claims.values()
+        if claim.get("figure", "").startswith("published/") and claim["family"] in captions
+    }
+    return captions | published
 
 
 def captioned(text: str, captions: dict[str, Any]) -> str:
-    """The text in which every figure of a family has the title and the caption of captions.yaml."""
+    """The text in which every figure of a family or of a published run has the title and the
+    caption of captions.yaml.
+    """
 
     def said(figure: re.Match[str]) -> str:
         caption = captions.get(figure[2], {}).get("figures", {}).get(figure[3])

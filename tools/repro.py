@@ -107,7 +107,7 @@ class Progress:
         self.running = None
 
     def left(self) -> str:
-        """How long this stage and those to come took last, where that is known of all."""
+        """How long this stage and those after it took last time, if that is known for all."""
         ahead = [*self.seen[-1:], *(name for name in self.names if name not in self.seen)]
         if any(name not in self.took for name in ahead):
             return ""

@@ -28,7 +28,7 @@ DAYS = 30.0
 
 
 def main(days: float = DAYS) -> None:
-    """Remove what was not used for so many days by the clock as it is."""
+    """Remove what was not used for this number of days, by the clock as it is."""
     say(*forget(scratch_root(), days), days)
 
 
@@ -48,8 +48,8 @@ def say(n: int, n_bytes: int, days: float) -> None:
 
 
 def look(root: Path) -> list[str]:
-    """Note today in the folder, and return all days that are noted there, but for those still to
-    come.
+    """Note today in the folder, and return all days that are noted there, except days that are
+    still to come.
     """
     file = root / LOOKED
     try:
@@ -69,10 +69,11 @@ def day_of(seconds: float) -> str:
 
 
 def forget(root: Path, days: float, looked: Sequence[str] | None = None) -> tuple[int, int]:
-    """Remove the cells that were not used for so many days; how many they were, and their bytes.
+    """Remove the cells that were not used for this number of days; return their number and bytes.
 
-    With the days on which somebody looked, a cell stays until it was found unused for so long on
-    several of them. One that was used before the first of them, as it seems, counts as used now.
+    If the days on which somebody looked are given, a cell stays until it was found unused for so
+    long on several of them. One that seems to have been used before the first of them counts as
+    used now.
     """
     n = n_bytes = 0
     for lock in sorted(root.glob("*/*.lock")):

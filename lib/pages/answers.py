@@ -206,7 +206,9 @@ class Said:
             form = match[2] or ".3g"
             if name in known:
                 value = known[name]
-                return format(value, form) if isinstance(value, float) or match[2] else str(value)
+                if match[2]:
+                    return format(float(value), form)
+                return format(value, form) if isinstance(value, float) else str(value)
             values = self.values(name) if MEASURE.fullmatch(name) else {}
             numbers = [v for of in values.values() for v in numbers_of(of["values"])]
             if not numbers:

@@ -41,10 +41,10 @@ def kinds_of(item: dict[str, Any]) -> list[str]:
 
 
 def in_short(found: str) -> str:
-    """The sentence of what was found that says what was asked, or else the first.
+    """The sentence of a finding that says what was asked, or else its first sentence.
 
-    Where it says the bar alone, the sentence before it stands with it. What follows a semicolon
-    behind the bar, such as the null, is left to its own column.
+    If it says the bar alone, the sentence before it is added. What follows a semicolon behind the
+    bar, such as the null, is left to its own column.
     """
     sentences = SENTENCE.split(found)
     place = next((k for k, one in enumerate(sentences) if ASKED.search(one)), 0)

@@ -30,7 +30,7 @@ Vector = tuple[float, float, float]
 
 
 def for_dark(svg: bytes) -> bytes:
-    """The drawing with a second colour for each of its colours; one that has them stays as it is.
+    """The drawing with a second colour for each of its colours; if it has them it stays as it is.
 
     Hues are kept, as captions name them. Pictures inside a drawing stay as they are.
     """

@@ -57,8 +57,8 @@ def compared(claim: Claim, own: Values, null: Values) -> dict[str, Any]:
     """A claim's numbers beside those of its null, in pairs of one name, or else of one unit.
 
     `difference` is the middle of the value minus the null. The claim beats its null where its
-    numbers are better: with an interval, where all of that is on the better side of 0, below six
-    pairs where every pair is.
+    numbers are better: where the whole interval is on the better side of 0 or, below six pairs,
+    every pair is.
     """
     mine = dict(zip(own["cases"], numbers_of(own["values"]), strict=True))
     other = dict(zip(null["cases"], numbers_of(null["values"]), strict=True))

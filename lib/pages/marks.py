@@ -123,6 +123,6 @@ def directions(
 def write_beside(
     axes: Axes, text: str, at: Any, offset: tuple[float, float] = (0, 7), **look: Any
 ) -> None:
-    """A text beside what it says something of, an offset in points away."""
+    """Write a text beside the place that it is about, at an offset in points."""
     look = {"ha": "center", **look}
     axes.annotate(text, at, xytext=offset, textcoords="offset points", **look)

@@ -116,8 +116,8 @@ def name_of(judged: Mapping[str, Any]) -> str:
 
 
 def ends_near(bar: Interval, measured: Sequence[float]) -> list[float]:
-    """The nearer end of a bar, and the other one where it is not far outside of what was measured
-    (it may be there only because a bar has two ends).
+    """The nearer end of a bar, and the other one if it is not far outside of what was measured (it
+    may be there only because a bar has two ends).
     """
     low, high = min(measured), max(measured)
     near = sorted(finite([bar.low, bar.high]), key=lambda end: max(low - end, end - high, 0.0))

@@ -60,8 +60,8 @@ def powers_below(axes: Axes, log10: Iterable[SupportsFloat], **text: Any) -> Non
 def shared_legend(
     figure: Figure, *axes: Axes, loc: Any = "outside lower center", **look: Any
 ) -> None:
-    """One legend beside all panels, of what these have, an entry for each name; in one row where
-    it stands above or below.
+    """One legend beside all panels, with an entry for each name that they have; in one row if it
+    stands above or below.
     """
     found: dict[str, Any] = {}
     for one in axes:

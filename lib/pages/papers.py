@@ -1,4 +1,4 @@
-"""What is said of papers and their figures, and which figures stand beside each of their items."""
+"""What is said about papers and their figures, and which figures stand beside each item."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ DIAGRAM = "diagram"  # the name of a figure that stands above the items of its f
 
 @dataclass(frozen=True)
 class Caption:
-    """What a figure shows and what to see there; `of` names what of the paper it is."""
+    """What a figure shows and what to see there; `of` names what it corresponds to in the paper."""
 
     title: str
     caption: str
@@ -113,5 +113,5 @@ def section(
 
 
 def frames_of(figure: str) -> str:
-    """The path that a figure's frames have, of which a page shows one at a time."""
+    """The path of a figure's frames; a page shows one frame at a time."""
     return figure.removesuffix(".svg") + "-frames.svg"

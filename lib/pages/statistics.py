@@ -22,7 +22,7 @@ def middle(values: Sequence[float], over: str) -> float:
 
 
 def interval(values: Sequence[float], over: str, *, share: bool = False) -> Interval:
-    """The 95 % interval of what `middle` says, that of a share cut to [0, 1]; NaN for none."""
+    """The 95 % interval of what `middle` gives, cut to [0, 1] for a share; NaN for none."""
     if over != "mean":
         return of_median(values)
     low, high = of_mean(values)

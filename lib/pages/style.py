@@ -109,7 +109,7 @@ def number_panel(*axes: Axes) -> None:
 
 
 def frame(name: str, *axes: Axes) -> None:
-    """Name panels as one of several frames, of which a page shows one at a time."""
+    """Name panels as one of several frames; a page shows one frame at a time."""
     _view(name, axes)
 
 

@@ -9,10 +9,11 @@ OUTCOMES = {
     "target.",
     "left out": "An adapter has the loss that the page says. Some linear layers are no targets; "
     "the page names them.",
-    "flagged": "The page says of an adapter that it is not to be used, and why. No other is wrong.",
+    "flagged": "The page says of an adapter that it is not to be used, and why. No other adapter "
+    "is wrong.",
     "spectra": "There are spectra of every matrix, and the reason why there is no adapter.",
     "refused": "One line says why there is no page.",
-    "wrong": "The page says something else than peft computes, or leaves something unnamed.",
+    "wrong": "The page does not say what peft computes, or leaves something unnamed.",
     "traceback": "The program ends with an error that is a fault of ours, or does not end.",
     "not made": "It was not tried: no tiny model could be made from the config, or the class has "
     "no loss of such samples.",
@@ -30,14 +31,14 @@ def written_page(table: pd.DataFrame, versions: Mapping[str, str]) -> str:
     totals = [sum(column) for column in zip(*counts.values(), strict=True)]
     parts = [
         "# Does it work with my model?",
-        f"`make lora` was tried with all {len(table)} pairs of a task and a class that "
-        f"transformers lists for it ({told}). Each class was made tiny from its config, with "
-        "random weights; every parameter was tuned to a few samples; then the pair went through "
-        "`make lora` to its page, whose figures were drawn and not rendered. What the page says "
-        "was compared with what does not know it: "
-        "the loss of the base with the adapter as `PeftModel.from_pretrained` loads it (within "
-        "half a percent), the same after merging, the singular values of a dense decomposition "
-        "(within 1e-5 of the largest), and the names of all tensors that were tuned.",
+        f"`make lora` was tried with all {len(table)} pairs of a task and a model class that "
+        f"transformers lists for it ({told}). For each pair a tiny model of the class was made "
+        "from its config, with random weights, and all its parameters were tuned to a few samples. "
+        "Then base and fine-tune went through `make lora` to its page, whose figures were drawn "
+        "but not rendered. What the page says was compared with independent computations: the loss "
+        "of the base with the adapter as `PeftModel.from_pretrained` loads it (within half a per "
+        "cent), the same after merging, the singular values of a dense decomposition (within 1e-5 "
+        "of the largest), and the names of all tensors that were tuned.",
         "A tiny model with random weights shows that names, shapes and the loss are right. It says "
         "nothing about how well an adapter keeps the gain of a large model.",
         marked(

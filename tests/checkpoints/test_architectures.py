@@ -208,7 +208,7 @@ def test_a_sample_is_of_known_classes():
 def test_the_page_counts_outcomes_and_says_what_was_left_out():
     parts = rows("One", "Two") + rows("Three", outcome="refused", said="TEXT: no | `loss`")
     page = written_page(pd.DataFrame(parts), {"transformers": "5.0"})
-    assert "all 3 pairs of a task and a class" in page
+    assert "all 3 pairs of a task and a model class" in page
     assert "(transformers 5.0)" in page
     assert "Right: One, Two." in page
     assert "| Three | refused | `TEXT: no / 'loss'` |" in page

@@ -98,10 +98,11 @@ def test_captions_are_those_of_the_one_place():
 def test_every_figure_of_a_page_has_its_title_and_its_caption_below():
     families = {"a": {"figures": {"x": {"title": "An x", "caption": "See x."}}}}
     before = "![old](../plots/a/figures/x.svg)\n![y](../plots/a/figures/y.svg)\n"
-    before += "![o](plots/a/b/figures/x.svg)\n\n*old*\n\ntext"
+    before += "![o](plots/a/b/figures/x.svg)\n\n*old*\n\n![o](published/a/figures/x.svg)\n\ntext"
     after = (
         "![An x](../plots/a/figures/x.svg)\n\n*See x.*\n\n![y](../plots/a/figures/y.svg)\n"
-        "![An x](plots/a/b/figures/x.svg)\n\n*See x.*\n\ntext"
+        "![An x](plots/a/b/figures/x.svg)\n\n*See x.*\n\n"
+        "![An x](published/a/figures/x.svg)\n\n*See x.*\n\ntext"
     )
     assert captioned(before, families) == after
     assert captioned(after, families) == after

@@ -257,8 +257,8 @@ def test_a_measure_without_its_case_is_told_the_cases(judged):
 
 
 def test_a_sentence_has_the_numbers_of_the_run(judged):
-    sentence = "{low} to {high}; {d} of {scale} and {scale:.1f}; {one}, {one:.1%}; {few}; "
-    sentence += "{scaled@1e-8:.1f}; {far/share:.0%}; at {width}"
+    sentence = "{low} to {high}; {high:.0%}; {d} of {scale} and {scale:.1f}; {one}, {one:.1%}; "
+    sentence += "{few}; {scaled@1e-8:.1f}; {far/share:.0%}; at {width}"
     why = {"outcome": "limit", "why": "{far/share:.0%} of {n_failing} in {n_cases}"}
     verdicts, _ = judged(
         t=item(
@@ -266,7 +266,7 @@ def test_a_sentence_has_the_numbers_of_the_run(judged):
             b=claim("every in [9, 10]", "few", **why),
         )
     )
-    said = "0 to 9; 8 of 0.01 and 0.0; 0.125, 12.5%; 1.5 (1 to 2); -0.8 (-2.0 to 0.5); 75%; "
+    said = "0 to 9; 900%; 8 of 0.01 and 0.0; 0.125, 12.5%; 1.5 (1 to 2); -0.8 (-2.0 to 0.5); 75%; "
     assert verdicts["a"]["statement"] == said + "at (not run)"
     assert verdicts["b"]["why"] == "75% of 1 in 1"
 
