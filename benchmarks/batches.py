@@ -22,12 +22,12 @@ from torch.nn.modules.module import register_module_forward_hook
 from benchmarks.harness import Row, write_results
 from lib.checkpoints.grammar import text
 from lib.checkpoints.models import save_model
-from lib.files.params import read_cases, read_params
+from lib.checkpoints.split_texts import Measure
+from lib.checkpoints.trainings import Sizes, descent, new_model, read_trainings
+from lib.files.params import read_params
 from lib.files.tables import read_table
 from lib.training.devices import generator
 from lib.work.command import run
-from stages.checkpoints.plan import Measure
-from stages.checkpoints.train import Train, Training, descent, fresh
 from tools import lora
 
 CASES = Path("stages/checkpoints/trainings.tsv")
@@ -67,15 +67,14 @@ def counting() -> Iterator[Passed]:
 
 def write_models(folder: Path) -> None:
     """The start, what the example's base training makes of it, and a large fine-tune of that."""
-    sizes = read_params("checkpoints.example.train", Train)
-    cases = {one.name: one for one in read_cases(CASES, Training)}
+    sizes = read_params("checkpoints.example.train", Sizes)
+    base, fine_tunes = read_trainings(CASES)
     texts = {"base": text(0, N_BYTES, 0), "large": text(1, N_BYTES, 0), "own": text(1, N_BYTES, 1)}
     for name, words in texts.items():
         (folder / f"{name}.txt").write_bytes(words)
-    model = fresh(sizes, "llama")
+    model = new_model(sizes, "llama")
     save_model(model, folder / "start")
-    for name in ("base", "large"):
-        one = cases[name]
+    for name, one in {"base": base, "large": fine_tunes["large"]}.items():
         how = (one.n_steps, one.learning_rate, generator(0, "batches", name))
         for _ in descent(model, folder / f"{name}.txt", sizes, *how):
             pass

@@ -21,7 +21,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from sys import maxsize
@@ -50,8 +49,9 @@ from lib.checkpoints.folders import (
     n_matrices,
     open_checkpoint,
 )
-from lib.checkpoints.gains import Ends, LinearUpdates, Parts, check_text
+from lib.checkpoints.gains import check_text
 from lib.checkpoints.known_structures import known_modules, misfits
+from lib.checkpoints.layer_spectra import Spectra
 from lib.checkpoints.library import unloaded
 from lib.checkpoints.linear_modules import (
     by_layers,
@@ -60,16 +60,18 @@ from lib.checkpoints.linear_modules import (
     shared_linear_modules,
 )
 from lib.checkpoints.loading import task_type
+from lib.checkpoints.measured_plans import Plan
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.peft_models import not_adapted, read_back
-from lib.checkpoints.samples import few_labels, labels_of_samples
+from lib.checkpoints.samples import count_labels, count_samples, few_labels
 from lib.checkpoints.size_charts import size_chart
 from lib.checkpoints.snapshots import Snapshot, audited, findings, last_of_runs, tuned_snapshots
+from lib.checkpoints.split_texts import Measure, Split, split_text
 from lib.checkpoints.tables import decomposed
 from lib.checkpoints.tables.audited import AUDITED
 from lib.checkpoints.tables.planned import FOLDER
-from lib.checkpoints.texts import Batch, read_batches
+from lib.checkpoints.texts import Batch
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError, write_files
 from lib.files.memory import check_disk
@@ -80,8 +82,6 @@ from lib.pages.style import rendered, styled
 from lib.work.command import run
 from lib.work.schemas import read_tables_of
 from lib.work.scratch import scratch_root
-from stages.checkpoints.plan import Measure, Plan, measured_ends
-from stages.checkpoints.spectra import Spectra
 from tools import done
 
 ROOT = Path(__file__).parents[1]
@@ -203,32 +203,24 @@ def checked(
         kinds = {str(one.checkpoint.config.get("architectures")) for one in snapshots}
         live = saved or kinds != {str(begun.config.get("architectures"))}
         check_plan_memory(begun, text, how.device, live=live, n_parameters=n_parameters)
-    batches = []
+    split: Split | None = None
     if plannable and text != "-":
         try:
-            batches = batches_of(begun, snapshots[-1].checkpoint, text, sizes)
+            split = split_text(begun, snapshots[-1].checkpoint, Path(text), sizes)
         except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
     if plannable:
-        measured = batches[sizes.n_batches :][: sizes.n_measured_batches]
-        warn_of_few(measured)
+        if split:
+            warn_of_few(split.measured)
         last = {one.run: one.checkpoint for one in snapshots}
         n_left = []
         for checkpoint in last.values():
-            ends = partial(ends_of_both, begun, checkpoint)
-            dead, n = check_text(begun, checkpoint, batches, measured, refused, ends)
+            dead, n = check_text(begun, checkpoint, split, refused)
             refused |= dict.fromkeys(dead, UNCALLED)
             n_left.append(n)
         plannable = said_whether_any(tuned, refused, min(n_left))
     return begun, snapshots[-1].checkpoint.kind, refused, plannable
-
-
-def ends_of_both(
-    base: Checkpoint, tuned: Checkpoint, linear: LinearUpdates, batches: Sequence[Batch]
-) -> Ends:
-    """The losses of batches that a plan will find, as it measures them, on the processor."""
-    return measured_ends(base, tuned, linear, Parts(batches), "cpu")[1]
 
 
 def adaptable(tuned: Checkpoint) -> tuple[dict[str, str], int]:
@@ -256,17 +248,6 @@ def said_whether_any(tuned: Path, refused: dict[str, str], n_left: int) -> bool:
     return False
 
 
-def batches_of(
-    base: Checkpoint, tuned: Checkpoint, text: str, wanted: Measure, device: str = "cpu"
-) -> list[Batch]:
-    """The batches of a text by which a plan is made, measured and chosen."""
-    n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
-    config = base.config | {"architectures": tuned.config.get("architectures")}
-    sizes = (wanted.seq_len, wanted.batch_size, n_batches)
-    n_labels = wanted.n_labels_a_batch
-    return read_batches(base.folder, config, Path(text), *sizes, device, n_labels=n_labels)
-
-
 def read_all_back(
     base: Checkpoint,
     tuned: Path,
@@ -283,10 +264,9 @@ def read_all_back(
     is known, names and shapes are compared here.
     """
     last = {name: one.checkpoint for name, one in last_of_runs(base, tuned).items()}
-    batches = []
+    batches: list[Batch] = []
     if text != "-":
-        batches = batches_of(base, list(last.values())[-1], text, sizes, device)
-        batches = batches[sizes.n_batches :][: sizes.n_measured_batches]
+        batches = split_text(base, list(last.values())[-1], Path(text), sizes, device).measured
     listed = read_json(adapters / LISTED)
     for one in tqdm(listed, desc="loading by peft", unit="adapter"):
         folder = adapters / one["folder"]
@@ -306,9 +286,8 @@ def read_all_back(
 
 def warn_of_few(measured: Sequence[Batch]) -> None:
     """Say where a text has too few labels to measure by."""
-    n_labels = sum(int(labels_of_samples(batch).sum()) for batch in measured)
-    said = few_labels(n_labels, sum(len(next(iter(batch.values()))) for batch in measured))
-    if measured and said:
+    said = few_labels(count_labels(measured), count_samples(measured))
+    if said:
         print(f"TEXT: {said}", file=sys.stderr)
 
 

@@ -1,6 +1,6 @@
 """Plans at equal budgets, with the loss of each, and the least budget that keeps a share."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -23,18 +23,38 @@ def plan_table(
     budgets: Sequence[int],
     modules: Mapping[str, Module],
     earned: Mapping[str, float] | None,
-    lost: Callable[[Ranks], float],
 ) -> pd.DataFrame:
-    """Every rule and, of the attributed one, its nulls, at every budget; with the loss of each."""
+    """The plan of every rule and, of the attributed one, its nulls, at every budget."""
     source = partial(generator, SEED, "shuffle")
     rows = []
     for budget in budgets:
         for one in candidates(modules, budget, earned, n_shuffles, source):
             rule, shuffle, ranks = one
             row = {"budget": budget, "rule": rule, "shuffle": shuffle}
-            row |= {"parameters": parameters(modules, ranks), "loss": lost(ranks)}
+            row |= {"parameters": parameters(modules, ranks)}
             rows.append(row | {"ranks": [ranks[name] for name in modules]})
     return pd.DataFrame(rows)
+
+
+def with_losses(
+    plans: pd.DataFrame, modules: Collection[str], measure: GainMeasure, keep: Keep
+) -> tuple[pd.DataFrame, Known]:
+    """The plans, each with its loss and the share of the gain that is lost; and the losses of the
+    batches.
+    """
+    known: Known = {}
+    for ranks in plans["ranks"]:
+        of_module = dict(zip(modules, ranks, strict=True))
+        known[tuple(ranks)] = kept_losses(of_module, measure, keep)
+    each = [known[tuple(ranks)] for ranks in plans["ranks"]]
+    plans = plans.assign(loss=[mean_of(losses, measure.batches) for losses in each])
+    noise = [measure.share_noise(losses) for losses in each]
+    return plans.assign(share_lost=measure.share_lost(plans["loss"]), share_noise=noise), known
+
+
+def kept_losses(ranks: Ranks, measure: GainMeasure, keep: Keep) -> list[float]:
+    """The losses of the batches with every update cut to its rank; none is measured twice."""
+    return keep(f"{ranks}", partial(measure.of, ranks))
 
 
 def least_budgets(
@@ -44,15 +64,19 @@ def least_budgets(
     plans: pd.DataFrame,
     known: Known,
     share: float,
-    lost: Callable[[Ranks], float],
     keep: Keep,
     *,
     thorough: bool,
 ) -> list[Tried]:
     """The budgets that the search of every rule tries, up to the least that loses at most a share.
 
-    `known` are the losses of the batches with the `plans`, and `lost` is the loss with any ranks.
+    `known` are the losses of the batches with the `plans`.
     """
+
+    def share_lost(ranks: Ranks) -> float:
+        losses = kept_losses(ranks, measure, keep)
+        return measure.share_lost(mean_of(losses, measure.batches))
+
     tried = []
     for rule in rules(earned):
         rows = plans[(plans["rule"] == rule) & (plans["shuffle"] == 0)]
@@ -60,7 +84,7 @@ def least_budgets(
         given = {"modules": modules, "earned": earned, "max_share": share, "known": of_rule}
         search = partial(least_of_rule, rule, **given)
         if thorough or not Halves.possible(len(measure.batches)):
-            tried += search(lambda ranks: measure.share_lost(lost(ranks)))
+            tried += search(share_lost)
         else:
             own = map(tuple, rows["ranks"])
             halves = Halves(measure, modules, known, own, share, keep)

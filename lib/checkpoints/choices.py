@@ -2,21 +2,30 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 
 from lib.checkpoints.accuracy import Judged, judged, said_right
 from lib.checkpoints.folders import Checkpoint
 from lib.checkpoints.gains import GainMeasure, Parts, losses_with_whole
 from lib.checkpoints.linear_modules import beside_linear_layers
 from lib.checkpoints.models import open_base, put
+from lib.checkpoints.plans import Ranks
 from lib.checkpoints.races import raced
 from lib.checkpoints.tables.planned import ON_BASE
 from lib.checkpoints.texts import Batch
 from lib.work.cells import Keep
 from lib.work.progress import advance
+
+
+class Texts(NamedTuple):
+    """The parts that choose, and those that are measured."""
+
+    choosing: Parts
+    measured: Parts
 
 
 def on_base(
@@ -48,10 +57,9 @@ def on_base(
     if saved:
         rest = beside_linear_layers(model, measure.linear.model, new, without=left)
     measure.linear.release()
-    parts = {"choosing": Parts(choosing), "measured": Parts(measure.batches)}
-    lost = {name: measure.on(model, text) for name, text in parts.items()}
-    last = parts["measured"]
-    alone = keep("the base", partial(judged, model, partial(lost["measured"], {})))
+    parts = Texts(Parts(choosing), Parts(measure.batches))
+    lost = measure.on(model, parts.measured)
+    alone = keep("the base", partial(judged, model, partial(lost, {})))
     if rest:
         put(model, rest.parameters)
         for name, buffer in rest.buffers.items():
@@ -62,40 +70,63 @@ def on_base(
             rule: dict(zip(measure.factors, map(int, values), strict=True))
             for rule, values in zip(of_budget["rule"], of_budget["ranks"], strict=True)
         }
-        if thorough:
-            choice = {
-                rule: keep(f"choosing, on the base {ranks}", partial(lost["choosing"], ranks))
-                for rule, ranks in of_rule.items()
-            }
-        else:
-            choice = raced(model, measure, parts["choosing"], of_rule, keep)
-        best = parts["choosing"].best(choice)
+        choice = choosing_losses(model, measure, parts.choosing, of_rule, keep, thorough=thorough)
+        best = parts.choosing.best(choice)
+        quoted = {rule: of for rule, of in of_rule.items() if rule in ("uniform", best)}
         made: dict[str, Judged] = {}
-        for rule, ranks in of_rule.items():
-            if thorough or rule in ("uniform", best):
-                one = partial(judged, model, partial(lost["measured"], ranks))
-                made[rule] = keep(f"measured, on the base {ranks}", one)
+        for rule, ranks in (of_rule if thorough else quoted).items():
+            one = partial(judged, model, partial(lost, ranks))
+            made[rule] = keep(f"measured, on the base {ranks}", one)
         if not thorough and best == "uniform":
             advance()  # the one that is chosen is measured with it
         table = compared(parts, list(of_rule), choice, best, made, alone, whole)
         found.append(table.set_index(of_budget.index))
     columns = pd.concat(found).reindex(plans.index)
-    uncut = partial(losses_with_whole, model, begun, ended, last)
+    uncut = partial(losses_with_whole, model, begun, ended, parts.measured)
     ceiling = keep("the ceiling", partial(judged, model, uncut))
-    kept_share, kept_noise = last.kept(ceiling["losses"], alone["losses"], whole["losses"])
-    losses = {
-        "loss_base": last.mean(alone["losses"]),
-        "loss_ceiling": last.mean(ceiling["losses"]),
-        "ceiling": kept_share,
-        "ceiling_noise": kept_noise,
-    }
-    for name, one in (("tuned", whole), ("base", alone), ("ceiling", ceiling)):
-        losses |= said_right(one, f"_{name}")
+    losses = losses_of_ends(parts.measured, alone, ceiling, whole)
     return columns.assign(chosen=columns["chosen"].eq(True)), losses
 
 
+def choosing_losses(
+    model: torch.nn.Module,
+    measure: GainMeasure,
+    parts: Parts,
+    of_rule: Mapping[str, Ranks],
+    keep: Keep,
+    *,
+    thorough: bool,
+) -> dict[str, list[float]]:
+    """The losses of the parts that choose, of every rule; unless it is `thorough`, of those that
+    are still in at the end of a race.
+    """
+    if not thorough:
+        return raced(model, measure, parts, of_rule, keep)
+    lost = measure.on(model, parts)
+    return {
+        rule: keep(f"choosing, on the base {ranks}", partial(lost, ranks))
+        for rule, ranks in of_rule.items()
+    }
+
+
+def losses_of_ends(parts: Parts, alone: Judged, ceiling: Judged, whole: Judged) -> dict[str, float]:
+    """The losses of the base `alone` and of the ceiling, the share of the whole gain that the
+    ceiling keeps, and the accuracies of both and of the `whole` fine-tune.
+    """
+    share, noise = parts.kept(ceiling["losses"], alone["losses"], whole["losses"])
+    losses = {
+        "loss_base": parts.mean(alone["losses"]),
+        "loss_ceiling": parts.mean(ceiling["losses"]),
+        "ceiling": share,
+        "ceiling_noise": noise,
+    }
+    for name, one in (("tuned", whole), ("base", alone), ("ceiling", ceiling)):
+        losses |= said_right(one, f"_{name}")
+    return losses
+
+
 def compared(
-    parts: Mapping[str, Parts],
+    parts: Texts,
     of_budget: Sequence[str],
     choice: Mapping[str, Sequence[float]],
     best: str,
@@ -112,14 +143,14 @@ def compared(
     for rule in of_budget:
         row: dict[str, Any] = dict.fromkeys(ON_BASE.columns, np.nan) | {"chosen": rule == best}
         if rule in choice:
-            row["choosing_loss"] = parts["choosing"].mean(choice[rule])
+            row["choosing_loss"] = parts.choosing.mean(choice[rule])
         if rule in made:
             losses = made[rule]["losses"]
             against = (losses, alone["losses"], whole["losses"])
-            above, noise = parts["measured"].difference(losses, made["uniform"]["losses"])
-            kept_share, kept_noise = parts["measured"].kept(*against)
+            above, noise = parts.measured.difference(losses, made["uniform"]["losses"])
+            kept_share, kept_noise = parts.measured.kept(*against)
             row |= {
-                "loss_on_base": parts["measured"].mean(losses),
+                "loss_on_base": parts.measured.mean(losses),
                 "above_uniform": above,
                 "noise": noise,
                 "kept": kept_share,

@@ -25,9 +25,10 @@ def as_tensors(name: str, triplets: Triplets) -> dict[str, Tensor]:
     return {f"{name}/{key}": one.float() for key, one in zip(PARTS, parts, strict=True)}
 
 
-def write_factors(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write what `as_tensors` gives of the matrices of a layer."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+def write_factors(folder: Path, layer: int, tensors: Mapping[str, Tensor]) -> None:
+    """Write what `as_tensors` gives of the matrices of a layer into the folder of its run."""
+    file = folder / f"layer-{layer:04d}.safetensors"
+    folder.mkdir(parents=True, exist_ok=True)
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with atomic(file) as part:
         part.write_bytes(with_digest(save(whole)))

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.checkpoints.accuracy import Judged, judged
 from lib.checkpoints.factors import moved
 from lib.checkpoints.folders import Checkpoint, aligned
 from lib.checkpoints.known_structures import known_places
@@ -16,11 +17,13 @@ from lib.checkpoints.library import refusing
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import linear_places, open_base, open_tuned_model
 from lib.checkpoints.part_losses import part_losses
+from lib.checkpoints.split_texts import Split
 from lib.checkpoints.texts import (
     Batch,
     batch_losses,
     check_next_token,
     counted,
+    digest,
     loss,
     mean_loss,
     mean_of,
@@ -28,6 +31,7 @@ from lib.checkpoints.texts import (
 )
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
+from lib.work.cells import kept
 
 PARTS = 8  # of a batch, at most, each of which has a loss of its own: what noise is told by
 Weight = Float[Tensor, "_ _"]
@@ -129,8 +133,7 @@ class Ends(NamedTuple):
 class GainMeasure:
     """What the linear updates of a model gain on a text, and what of it a cut of them loses.
 
-    All else of the model is tuned. `known` are the losses of both ends, where they were measured.
-    Raises `InputError` where the updates gain nothing.
+    All else of the model is tuned. Raises `InputError` where the updates gain nothing.
     """
 
     def __init__(
@@ -138,12 +141,12 @@ class GainMeasure:
         linear: LinearUpdates,
         factors: Mapping[str, Triplets],
         batches: Sequence[Batch],
-        known: Ends | None = None,
+        ends: Ends,
     ):
         self.linear = linear
         self.factors = factors
         self.batches = batches
-        self.each_tuned, self.each_none = known or ends(linear, batches)
+        self.each_tuned, self.each_none = ends
         self.tuned = mean_of(self.each_tuned, batches)
         self.none = mean_of(self.each_none, batches)
         if not self.gain > 0:
@@ -209,14 +212,6 @@ class GainMeasure:
         weights = np.array(shares(self.batches)) / len(self.batches)
         lost, gain = (np.subtract(one, self.each_tuned) for one in (losses, self.each_none))
         return share_and_noise(weights, lost, gain)[1]
-
-
-def ends(linear: LinearUpdates, batches: Sequence[Batch]) -> Ends:
-    """The losses of both ends; the model is left with none of the updates."""
-    linear.set(linear.tuned.items())
-    tuned = batch_losses(linear.model, batches)
-    linear.set(linear.base.items())
-    return Ends(tuned, batch_losses(linear.model, batches))
 
 
 def share_and_noise(
@@ -347,27 +342,45 @@ def losses_with_whole(
             hook.remove()
 
 
+def measured_ends(
+    base: Checkpoint, tuned: Checkpoint, linear: LinearUpdates, parts: Parts, device: str = "cpu"
+) -> tuple[Judged, Ends]:
+    """The tuned model's losses of the parts, and of batches those of both ends.
+
+    They are kept by what they depend on: what the check of a text measured, its plan finds.
+    """
+    files = [*base.files, *tuned.files]
+    given = {"modules": sorted(linear.base), "batches": [digest(one) for one in parts.whole]}
+
+    def with_all() -> Judged:
+        linear.set(linear.tuned.items())
+        return judged(linear.model, partial(losses_of, linear.model, parts))
+
+    def with_none() -> list[float]:
+        linear.set(linear.base.items())
+        return batch_losses(linear.model, parts.whole)
+
+    with kept(measured_ends, *files, given, device=device) as keep:
+        whole = keep("tuned", with_all)
+        none = keep("none", with_none)
+    return whole, Ends(parts.by_batch(whole["losses"]), none)
+
+
 def check_text(
-    base: Checkpoint,
-    tuned: Checkpoint,
-    batches: Sequence[Batch],
-    measured: Sequence[Batch],
-    without: Collection[str] = (),
-    ends_of: Callable[[LinearUpdates, Sequence[Batch]], Ends] = ends,
+    base: Checkpoint, tuned: Checkpoint, text: Split | None, without: Collection[str] = ()
 ) -> tuple[list[str], int]:
     """Raise `InputError` where a plan of this pair and text would, `without` some modules: before
     any work.
 
     One batch goes through both models, in the types in which they run; the batches that are
-    measured tell whether there is a gain, by `ends_of` them. Gives the modules that are never
-    called (`uncalled`), which a plan has to do without too, and how many it then has. Without
-    batches only the names of modules are matched.
+    measured tell whether there is a gain. Gives the modules that are never called (`uncalled`),
+    which a plan has to do without too, and how many it then has. Without a text only the names of
+    modules are matched.
     """
     base = aligned(base, tuned)
-    if not batches:
-        places = known_places(tuned) or linear_places(tuned)
-        left = [n for n, (at, _) in places.items() if at in base.tensors and n not in without]
-        return [], len(left)
+    if text is None:
+        return [], len(places_of_updates(base, tuned, without))
+    batches = text.batches
     shares(batches)
     _check_loss(open_base(base)[0], batches[0])
     linear, _ = opened_updates(base, tuned, without=without)
@@ -376,7 +389,8 @@ def check_text(
     dead = uncalled(linear, batches[0])
     linear.leave(dead)
     if linear.base:
-        GainMeasure(linear, {}, measured, ends_of(linear, measured))
+        _, ends = measured_ends(base, tuned, linear, Parts(text.measured))
+        GainMeasure(linear, {}, text.measured, ends)
     return dead, len(linear.base)
 
 
@@ -424,15 +438,29 @@ def opened_updates(
 ) -> tuple[LinearUpdates, dict[str, tuple[str, bool]]]:
     """The model of a checkpoint in float32 with its updates, and where its modules are stored.
 
-    Each linear module has its tensor, and whether that is stored as in × out; those that a plan is
-    `without` are left as tuned. Beside the model nothing is held but what is mapped from the files.
+    Those modules that a plan is `without` are left as tuned. Beside the model nothing is held but
+    what is mapped from the files.
     """
     model = open_tuned_model(tuned)
-    places = linear_places(tuned, model)
-    found = {name: at for name, at in places.items() if at[0] in base.tensors}  # no new layer
-    found = {name: at for name, at in found.items() if name not in without}
+    found = places_of_updates(base, tuned, without, model)
     begun, ended = ({n: of.load(at) for n, (at, _) in found.items()} for of in (base, tuned))
     return LinearUpdates(model.float().to(device), begun, ended), found
+
+
+def places_of_updates(
+    base: Checkpoint,
+    tuned: Checkpoint,
+    without: Collection[str] = (),
+    model: torch.nn.Module | None = None,
+) -> dict[str, tuple[str, bool]]:
+    """The tensor of each linear module that a plan may have, and whether it is stored as in × out.
+
+    A layer that the base lacks has no update, and a plan is `without` some. Where no live model is
+    given, names alone decide.
+    """
+    places = (None if model else known_places(tuned)) or linear_places(tuned, model)
+    shared = {name: at for name, at in places.items() if at[0] in base.tensors}
+    return {name: at for name, at in shared.items() if name not in without}
 
 
 def _check_loss(model: torch.nn.Module, batch: Batch) -> None:

@@ -1,13 +1,18 @@
 """The rows of a layer: spectra of the updates of its matrices, and of the products of its heads."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from sys import maxsize
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
+from lib.checkpoints.factors import as_tensors, write_factors
+from lib.checkpoints.folders import Checkpoint
 from lib.checkpoints.heads import (
     Heads,
     factor,
@@ -16,7 +21,9 @@ from lib.checkpoints.heads import (
     rotation,
     update_values,
 )
+from lib.checkpoints.layers import Layer, layers
 from lib.checkpoints.plans import largest_rank
+from lib.checkpoints.snapshots import Snapshot
 from lib.checkpoints.stored import load_tensor, stored_names
 from lib.checkpoints.update_spectra import (
     FLOOR,
@@ -29,6 +36,7 @@ from lib.checkpoints.update_spectra import (
     update_of,
 )
 from lib.files.files import InputError
+from lib.files.params import Interval
 from lib.matrices.ranks import summaries
 from lib.matrices.spectra import product_singular_values, update_factors
 from lib.training.devices import generator
@@ -45,6 +53,63 @@ NUMBERS = (
     "rank_99",
 )
 Load = Callable[[str], Tensor]  # a tensor of a checkpoint by its name
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """How updates are decomposed, up to which rank, and at which offsets of rotary positions."""
+
+    method: Literal["auto", "full", "gram", "randomised"]
+    rank: Annotated[int, Interval("[1, 65536]")]
+    rotary_offsets: tuple[Annotated[int, Interval("[0, 1e7]")], ...]
+
+
+def spectra_of_snapshot(
+    params: Spectra, base: Checkpoint, one: Snapshot, factors: Path | None = None
+) -> pd.DataFrame:
+    """The rows of a snapshot, layer by layer, but for those of the base's own products.
+
+    All triplets that are known of its matrices are written to a folder of `factors`.
+    """
+    tables = []
+    kept = 0 if factors is None else maxsize
+    for layer, files in layers(base, one, initial=False, kept=kept, heads=True):
+        table, triplets = spectra_of_layer(params, layer, files)
+        tables.append(table)
+        if factors is not None and triplets:
+            write_factors(factors, layer.number, triplets)
+    return pd.concat(tables, ignore_index=True)
+
+
+def spectra_of_layer(
+    params: Spectra, layer: Layer, files: Sequence[Path]
+) -> tuple[pd.DataFrame, dict[str, Tensor]]:
+    """The rows of one layer of one snapshot, of its matrices one by one, then of its heads; and the
+    triplets that are kept of its matrices, as they stand in a file.
+    """
+    of_base = loader(files[: layer.n_base])
+    of_tuned = loader(files[layer.n_base :], layer.stored, layer.by_columns)
+
+    def begun(name: str) -> Tensor:
+        return of_base(layer.stored[name])
+
+    def ended(name: str) -> Tensor:
+        found = of_tuned(name)
+        return found.added_to(begun(name)) if isinstance(found, Product) else found
+
+    rows = []
+    tensors: dict[str, Tensor] = {}
+    for name in layer.matrices:
+        for of, W_0, W in slices(name, begun(name), of_tuned(name)):
+            kept = layer.kept if of == name else 0
+            row, triplets = matrix_row(params.method, params.rank, of, W_0, W, kept)
+            rows.append(row)
+            tensors |= as_tensors(of, triplets) if kept else {}
+    if layer.heads:
+        of_heads = (layer.config, layer.heads, params.rotary_offsets)
+        rows += head_rows(*of_heads, begun, ended, initial=layer.initial)
+    labels = {"run": layer.run, "step": layer.step, "layer": layer.number}
+    return pd.DataFrame([labels | row for row in rows]), tensors
 
 
 def loader(

@@ -56,6 +56,16 @@ def labels_of_samples(samples: Mapping[str, Tensor]) -> Int[Tensor, " sample"]:
     return counts.flatten(1).sum(1) if counts.dim() > 1 else counts.long()
 
 
+def count_labels(batches: Sequence[Mapping[str, Tensor]]) -> int:
+    """How many labels of some batches count."""
+    return sum(int(labels_of_samples(batch).sum()) for batch in batches)
+
+
+def count_samples(batches: Sequence[Mapping[str, Tensor]]) -> int:
+    """How many samples some batches have."""
+    return sum(len(next(iter(batch.values()))) for batch in batches)
+
+
 def enough_samples(
     samples: Mapping[str, Tensor], batch_size: int, n_batches: int, n_labels: int
 ) -> int:

@@ -23,13 +23,6 @@ FORECASTS = {
 }
 
 
-def where(table: Table, **values: str | float) -> Table:
-    """The rows of a table whose columns have these values."""
-    for column, value in values.items():
-        table = table[table[column] == value]
-    return table
-
-
 def named(rows: Table) -> Table:
     """Rows named by their seed and direction, as `seed`."""
     names = [
@@ -125,7 +118,7 @@ def start_changes(rows: Table) -> dict[str, pd.Series]:
 def adapter_measures(learned: Table) -> list[Row]:
     """Every measure of the table."""
     apart, head, close, plus, scaled, both, output, adam = (
-        where(learned, case=case)
+        learned[learned["case"] == case]
         for case in ("apart", "head", "close", "plus", "scaled", "both", "output", "adam")
     )
     found = setup_rows({"n_seeds": apart["seed"].nunique()} | in_order_of_sigma(close))

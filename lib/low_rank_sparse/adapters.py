@@ -9,9 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.low_rank_sparse.one_layer import MATRICES
-
-Weights = dict[str, Tensor]
+from lib.low_rank_sparse.one_layer import MATRICES, Weights
 
 
 def initial_adapters(

@@ -1,17 +1,17 @@
 """Cuts of a model's updates to low ranks, the nulls of such a cut, and what each leaves."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
-from lib.low_rank_sparse.one_layer import MATRICES, numbers, score
+from lib.low_rank_sparse.one_layer import MATRICES, Weights, numbers, score
 from lib.low_rank_sparse.patterns import Samples
 from lib.matrices.low_rank import in_random_directions, truncated_models
 from lib.matrices.spectra import gaussian_of_equal_norm
 from lib.training.devices import generator
+from lib.work.cells import Row
 
-Weights = Mapping[str, Tensor]
 ALONE = {"W_Q and W_K": ("W_Q", "W_K"), "W_V": ("W_V",), "W_O": ("W_O",)}
 
 
@@ -44,15 +44,13 @@ def low_rank_models(
     yield Cut("pairs 3 and 4", 2, {name: W_0[name] + cut[4][name] - cut[2][name] for name in W})
 
 
-def changed_updates(
-    W: Weights, W_0: Weights, change: Callable[[Tensor, str], Tensor]
-) -> dict[str, Tensor]:
+def changed_updates(W: Weights, W_0: Weights, change: Callable[[Tensor, str], Tensor]) -> Weights:
     r"""The null of a cut: $W_0 + \Delta$ with another update for each matrix.
 
     `change` makes the other update from the one that training made, in float64 on the CPU, and the
     name of the matrix.
     """
-    found: dict[str, Tensor] = {}
+    found: Weights = {}
     for name in W_0:
         start = W_0[name].double().cpu()
         found[name] = (start + change(W[name].double().cpu() - start, name)).to(W[name])
@@ -68,7 +66,7 @@ def truncations(
     ranks_alone: Sequence[int],
     random_seed: int,
     seed: int,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield what each cut to a rank leaves, and each null of a cut to rank 2.
 
     The nulls of a training's `seed` are drawn from the `random_seed`.
@@ -90,7 +88,5 @@ def truncations(
         Cut("gaussian", min(model["W_O"].shape), changed_updates(ended, begun, noise)),
     ]
     for cut in cuts:
-        scores = score(
-            {**cut.weights}, model["readout"], test.tokens, test.labels, test.is_relevant
-        )
+        scores = score(cut.weights, model["readout"], test.tokens, test.labels, test.is_relevant)
         yield {"kind": cut.kind, "rank": cut.rank, **numbers(scores)}

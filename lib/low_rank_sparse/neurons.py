@@ -6,13 +6,14 @@ the scale pruning took, and how much information.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
 from lib.low_rank_sparse.one_layer import (
+    Weights,
     margin_scores,
     margins,
     neuron_margins,
@@ -31,9 +32,8 @@ from lib.low_rank_sparse.sparsity import (
 )
 from lib.matrices.pruning import n_pruned, pruning_rates
 from lib.training.devices import generator
+from lib.work.cells import Row
 
-Weights = dict[str, Tensor]
-Row = dict[str, Any]
 Source = Callable[[str], torch.Generator]
 
 

@@ -17,8 +17,8 @@ from lib.low_rank_sparse.patterns import (
     Tokens,
     patterns_of_classes,
 )
+from lib.work.cells import Row
 
-Row = dict[str, Any]
 Varied = Literal[
     "n_relevant",
     "n_confusion",

@@ -20,10 +20,11 @@ from lib.low_rank_sparse.one_layer import (
 )
 from lib.low_rank_sparse.patterns import draw_patterns, epochs, permuted
 from lib.low_rank_sparse.sparsity import norm_groups
-from lib.low_rank_sparse.sweeps import Problem, Row
+from lib.low_rank_sparse.sweeps import Problem
 from lib.matrices.low_rank import in_random_directions, truncated_models, update_spectra
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
+from lib.work.cells import Row
 
 
 @torch.inference_mode()

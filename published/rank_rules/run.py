@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from sys import maxsize
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -25,15 +24,17 @@ import pandas as pd
 import torch
 
 from lib.checkpoints.adapters import lora_config, with_adapter
-from lib.checkpoints.factors import write_factors
 from lib.checkpoints.folders import Checkpoint, open_checkpoint
 from lib.checkpoints.grammar import text
-from lib.checkpoints.layers import layers
+from lib.checkpoints.layer_spectra import Spectra, spectra_of_snapshot
 from lib.checkpoints.library import quiet
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
+from lib.checkpoints.measured_plans import Plan, n_losses, tables_of_plans
 from lib.checkpoints.models import open_model, save_model
 from lib.checkpoints.snapshots import open_snapshots
+from lib.checkpoints.split_texts import Measure
 from lib.checkpoints.texts import mean_loss, read_batches
+from lib.checkpoints.trainings import Sizes, Training, descent
 from lib.files.params import load_yaml, read_cases, read_params
 from lib.files.tables import compact, read_table, write_table
 from lib.pages.measures import Row, rows_of, setup_rows, write_measures
@@ -41,9 +42,6 @@ from lib.training.devices import generator
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from stages.checkpoints import plot
-from stages.checkpoints.plan import Measure, Plan, n_losses, planned
-from stages.checkpoints.spectra import Spectra, measure_layer
-from stages.checkpoints.train import Train, Training, descent
 from tools.publish import PACKAGES, write_provenance
 
 TRAINED = ("gpt2", "llama", "qwen2", "gemma2")  # of which adapters are trained, too
@@ -86,7 +84,7 @@ class Cases:
     trainings: str
 
 
-def architectures(sizes: Train) -> dict[str, dict[str, Any]]:
+def architectures(sizes: Sizes) -> dict[str, dict[str, Any]]:
     """What the config of every architecture is made of, by its type in the library."""
     shared: dict[str, Any] = {
         "vocab_size": 256,
@@ -121,7 +119,7 @@ def architectures(sizes: Train) -> dict[str, dict[str, Any]]:
 
 def main(n_bases: int = 5) -> None:
     begun = time.monotonic()
-    sizes = read_params("checkpoints.example.train", Train)
+    sizes = read_params("checkpoints.example.train", Sizes)
     how = read_params("checkpoints.plan", Plan)
     how = replace(how, pruning_rates=())
     of_spectra = read_params("checkpoints.spectra", Spectra)
@@ -190,7 +188,7 @@ def counted(tables: Mapping[str, pd.DataFrame]) -> dict[str, float | str]:
 
 
 def of_base(
-    sizes: Train,
+    sizes: Sizes,
     how: Plan,
     measure: Measure,
     of_spectra: Spectra,
@@ -223,7 +221,7 @@ def of_base(
     return {name: pd.concat(parts).assign(**where) for name, parts in found.items() if parts}
 
 
-def fresh(architecture: str, sizes: Train) -> torch.nn.Module:
+def fresh(architecture: str, sizes: Sizes) -> torch.nn.Module:
     """A new model of an architecture."""
     with quiet(), torch.random.fork_rng():
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -234,7 +232,7 @@ def fresh(architecture: str, sizes: Train) -> torch.nn.Module:
 
 
 def fit(
-    model: torch.nn.Module, folder: Path, words: Path, sizes: Train, training: Training
+    model: torch.nn.Module, folder: Path, words: Path, sizes: Sizes, training: Training
 ) -> None:
     """Train all of a model on a text, and write it."""
     source = generator(sizes.first_seed, "batches", training.name)
@@ -249,20 +247,14 @@ def plans_of(
     """The plans of a fine-tune and what they lose, from the spectra of what was added."""
     [one] = open_snapshots(tuned)
     factors = tuned.parent / f"factors of {tuned.name}"
-    parts = []
-    for layer, files in layers(base, one, initial=False, kept=maxsize, heads=True):
-        course = measure_layer(of_spectra, layer, *files)
-        parts.append(course.tables)
-        for tensors, _ in course.states:
-            write_factors(factors / f"layer-{layer.number:04d}.safetensors", tensors)
-    rows = joined(parts, "spectra")
+    rows = spectra_of_snapshot(of_spectra, base, one, factors)
     words = str(tuned.parent / "measured.txt")
-    where = (base.folder, tuned, factors, words)
-    return planned(how, measure, *where, rows, tuned.name, saved=False)
+    found = tables_of_plans(how, measure, base.folder, tuned, factors, words, rows)
+    return {name: table.assign(run=tuned.name) for name, table in found.items()}
 
 
 def fitted(
-    sizes: Train,
+    sizes: Sizes,
     at: Path,
     training: Training,
     how: Plan,
@@ -301,7 +293,7 @@ def fitted(
 
 
 def trained(
-    sizes: Train,
+    sizes: Sizes,
     base: Checkpoint,
     words: Path,
     training: Training,

@@ -15,33 +15,21 @@ of each run, at most `kept` of a matrix (0 for as many as a plan can ask): the s
 serves plans and adapters.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from sys import maxsize
-from typing import Annotated, Any, Literal
-
-import pandas as pd
-from torch import Tensor
 
 from lib.checkpoints.adapters import whether
-from lib.checkpoints.factors import as_tensors, write_factors
+from lib.checkpoints.factors import write_factors
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.layer_spectra import head_rows, loader, matrix_row, slices
+from lib.checkpoints.layer_spectra import Spectra, spectra_of_layer
 from lib.checkpoints.layers import Layer, layers
 from lib.checkpoints.snapshots import tuned_snapshots
 from lib.checkpoints.tables.decomposed import SPECTRA
-from lib.checkpoints.update_spectra import Product
 from lib.files.files import InputError, clear
-from lib.files.params import Interval, read_params
+from lib.files.params import read_params
 from lib.work.cells import Course, joined, spread_cells
 from lib.work.command import OutFile, run
-
-
-@dataclass(frozen=True)
-class Spectra:
-    method: Literal["auto", "full", "gram", "randomised"]
-    rank: Annotated[int, Interval("[1, 65536]")]
-    rotary_offsets: tuple[Annotated[int, Interval("[0, 1e7]")], ...]
 
 
 def main(
@@ -59,58 +47,39 @@ def main(
     if leading:
         params = replace(params, method="randomised", rank=leading)
     begun = open_checkpoint(base)
-    jobs: list[tuple[Any, ...]] = []
-    runs = set()
     found = tuned_snapshots(begun, snapshots)
-    last = {one.run: one for one in found} if factors else {}
-    for one in found:
-        initial = one.run not in runs
-        runs.add(one.run)
-        most = (kept or maxsize) if last.get(one.run) is one else 0
-        for layer, files in layers(begun, one, initial=initial, kept=most, heads=with_heads):
-            jobs.append((measure_layer, params, layer, *files))
-    cells = spread_cells({"": jobs}, label=f"spectra of {snapshots}", unit="layer")[""]
-    table = joined([cell.tables for cell in cells], "spectra")
+    first = {one.run: one for one in reversed(found)}
+    last = {one.run: one for one in found}
+    most = (kept or maxsize) if factors else 0
+    every = [
+        cell
+        for one in found
+        for cell in layers(
+            begun,
+            one,
+            initial=one is first[one.run],
+            kept=most if one is last[one.run] else 0,
+            heads=with_heads,
+        )
+    ]
+    jobs = [(measure_layer, params, layer, *files) for layer, files in every]
+    courses = spread_cells({"": jobs}, label=f"spectra of {snapshots}", unit="layer")[""]
+    table = joined([course.tables for course in courses], "spectra")
     if not (table[table["of"] == "update"]["norm"] > 0).any():
         wanted = "wanted weights that differ from the base's"
         raise InputError(f"{snapshots}: {wanted}, got none that does")
     if factors:
         clear(Path(factors), *("*/" * depth + "layer-*.safetensors" for depth in range(1, 5)))
-        for (_, _, layer, *_), cell in zip(jobs, cells, strict=True):
-            for tensors, _ in cell.states:
-                name = f"layer-{layer.number:04d}.safetensors"
-                write_factors(Path(factors) / layer.run / name, tensors)
+        for (layer, _), course in zip(every, courses, strict=True):
+            for triplets, _ in course.states:
+                write_factors(Path(factors) / layer.run, layer.number, triplets)
     SPECTRA.write(table, spectra)
 
 
 def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Course:
-    """The rows of one layer of one snapshot: its matrices one by one, then its heads; and the
-    triplets that are kept of its matrices.
-    """
-    of_base = loader(files[: layer.n_base])
-    of_tuned = loader(files[layer.n_base :], layer.stored, layer.by_columns)
-
-    def begun(name: str) -> Tensor:
-        return of_base(layer.stored[name])
-
-    def ended(name: str) -> Tensor:
-        found = of_tuned(name)
-        return found.added_to(begun(name)) if isinstance(found, Product) else found
-
-    rows = []
-    tensors: dict[str, Tensor] = {}
-    for name in layer.matrices:
-        for of, W_0, W in slices(name, begun(name), of_tuned(name)):
-            kept = layer.kept if of == name else 0
-            row, triplets = matrix_row(params.method, params.rank, of, W_0, W, kept)
-            rows.append(row)
-            tensors |= as_tensors(of, triplets) if kept else {}
-    if layer.heads:
-        of_heads = (layer.config, layer.heads, params.rotary_offsets)
-        rows += head_rows(*of_heads, begun, ended, initial=layer.initial)
-    labels = {"run": layer.run, "step": layer.step, "layer": layer.number}
-    table = pd.DataFrame([labels | row for row in rows])
-    return Course({"spectra": table}, [(tensors, [])] if tensors else [])
+    """The rows of one layer of one snapshot, and the triplets that are kept of its matrices."""
+    table, triplets = spectra_of_layer(params, layer, files)
+    return Course({"spectra": table}, [(triplets, [])] if triplets else [])
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ from lib.files.params import Positive, Seeds, Steps, read_cases, read_params
 from lib.low_rank_sparse.configurations import COLUMNS
 from lib.low_rank_sparse.one_layer import Neurons
 from lib.low_rank_sparse.patterns import PatternSizes
-from lib.low_rank_sparse.sweeps import Problem, Row, Training, problems, read_sweeps
+from lib.low_rank_sparse.sweeps import Problem, Training, problems, read_sweeps
 from lib.low_rank_sparse.swept_models import measure_seed
 from lib.low_rank_sparse.tables.swept import TRAININGS
 from lib.training.devices import use_device
-from lib.work.cells import Tables, spread_cells
+from lib.work.cells import Row, Tables, spread_cells
 from lib.work.command import OutFile, run
 
 

@@ -28,6 +28,7 @@ from tests.pipeline.project import (
 Begun = Callable[[Path], bool]
 LONGEST = 600.0  # seconds that a run may take, on a loaded machine, until nothing of it is alive
 Victim = Literal["stage", "worker", "dvc"]
+KEEPS = re.compile(r"from lib\.work\.cells import (\([^)]*|.*)\b(spread_cells|kept)\b")
 
 
 class Reproduction:
@@ -157,8 +158,8 @@ def scratch_holds(pattern: str, n: int = 1) -> Begun:
 def keeps_cells(stage: Stage) -> bool:
     """Whether a stage keeps cells, or values in one; a training of `vision` keeps checkpoints."""
     own = [module.replace(".", "/") + ".py" for module in stage.modules]
-    files = {name for file in own for name in closure(file, ROOT) if name.startswith("stages/")}
-    return any(re.search(r"\b(spread_cells|kept)\(", (ROOT / name).read_text()) for name in files)
+    files = {name for file in own for name in closure(file, ROOT)}
+    return any(KEEPS.search((ROOT / name).read_text()) for name in files)
 
 
 def not_yet_run(undisturbed: Path, folder: Path, stage: Stage) -> Path:

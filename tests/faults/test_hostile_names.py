@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lib.decision_lists.groups import Group
 from lib.decision_lists.lists import Task
 from lib.decision_lists.runs import publish as publish_lists
 from lib.decision_lists.shown import run_shown
@@ -17,7 +18,6 @@ from lib.files.params import read_cases
 from lib.files.runs import Layout, clear_runs, open_run, write_run
 from lib.vision.variants import Variant
 from lib.work.cells import Course
-from stages.decision_lists import generate
 from stages.low_rank_sparse import adapt, train
 from tests.pipeline.project import ROOT
 from tools import publish
@@ -65,7 +65,7 @@ def task(name: str) -> Task:
 
 
 CASES = [
-    ("decision_lists/groups", generate.Group, "group"),
+    ("decision_lists/groups", Group, "group"),
     ("low_rank_sparse/configurations", train.Configuration, "name"),
     ("low_rank_sparse/configurations", adapt.Configuration, "name"),
 ]

@@ -10,9 +10,10 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
+from lib.checkpoints.measured_plans import Plan
+from lib.checkpoints.split_texts import Measure
 from lib.files.files import InputError
 from lib.files.params import read_params
-from stages.checkpoints.plan import Measure, Plan
 from tests.checkpoints.checkpoints_made import MEASURE, TEXT
 from tests.tools.lora_made import run, working_in
 from tools import lora

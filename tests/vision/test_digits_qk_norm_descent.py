@@ -11,7 +11,7 @@ import torch
 from lib.vision.descent import Descent, chosen, follow, moved, rates_of_values, small_attention
 from lib.vision.images import Images
 from lib.vision.vit import ATTENTION, ViT, training_loss
-from lib.vision.waits import events, first_time, mean_rate, measured, waits
+from lib.vision.waits import events, linear_crossing, mean_rate, measured, waits
 from published.digits_qk_norm_descent import run as published
 from tests.pipeline.project import ROOT
 
@@ -101,8 +101,8 @@ def test_a_training_is_descent_by_steps_that_are_short_for_every_head(images, at
 def test_times_and_mean_rates_are_linear_between_states():
     times = np.array([0.0, 2, 4])
     moves = np.array([0.0, 0.2, 0.6])
-    assert first_time(times, moves, 0.5) == pytest.approx(3.5)
-    assert first_time(times, moves, 0.7) == math.inf
+    assert linear_crossing(times, moves, 0.5) == pytest.approx(3.5)
+    assert linear_crossing(times, moves, 0.7) == math.inf
     rates = np.array([1.0, 1.0, 3.0])
     assert mean_rate(times, rates, 1, 4) == pytest.approx((1 + 4) / 3)
     assert math.isnan(mean_rate(times, rates, 1, math.inf))

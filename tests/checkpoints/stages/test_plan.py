@@ -14,12 +14,19 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from lib.checkpoints import attribution, budgets, gains, races, texts
+from lib.checkpoints import attribution, budgets, gains, races, samples, texts
 from lib.checkpoints import plans as rank_plans
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.gains import GainMeasure, Parts, check_text, opened_updates
+from lib.checkpoints.gains import (
+    GainMeasure,
+    Parts,
+    check_text,
+    measured_ends,
+    opened_updates,
+)
 from lib.checkpoints.plans import Module, budget_of
 from lib.checkpoints.snapshots import open_tuned
+from lib.checkpoints.split_texts import Measure, Split, split_text
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.work.progress import reporting
@@ -294,13 +301,13 @@ def test_what_is_not_thorough_decides_and_quotes_the_same_with_fewer_samples(
 ):
     (tmp_path / "long.txt").write_bytes(long_text())
     pair = taught("llama", tmp_path)
-    samples = {}
+    n_passed = {}
     found = {}
     for thorough in ("yes", "no"):
-        samples[thorough] = 0
+        n_passed[thorough] = 0
 
         def counting(model, batch, thorough=thorough, own=texts.loss):
-            samples[thorough] += len(batch["input_ids"])
+            n_passed[thorough] += len(batch["input_ids"])
             return own(model, batch)
 
         with monkeypatch.context() as patch:
@@ -322,7 +329,7 @@ def test_what_is_not_thorough_decides_and_quotes_the_same_with_fewer_samples(
     ratio = least["parameters"].to_numpy() / all_least["parameters"].to_numpy()
     assert ((ratio > 0.85) & (ratio < 1.15)).all(), "each is searched to a tenth"
     assert len(found["no"]["pruning"]) == 0
-    assert samples["no"] < 0.8 * samples["yes"]
+    assert n_passed["no"] < 0.8 * n_passed["yes"]
 
 
 def test_a_rule_is_out_where_it_is_far_above_the_best_and_uniform_never_is():
@@ -417,26 +424,41 @@ def test_what_the_check_of_a_text_measured_is_not_measured_again(stage, tmp_path
     ended = open_tuned(tuned, begun)
     batches = read_batches(base, begun.config, tmp_path / "t.txt", 16, 4, 6)
     measured = batches[2:4]
-    found = []
-
-    def ends(linear, batches):
-        found.append(module.measured_ends(begun, ended, linear, Parts(batches), "cpu"))
-        return found[-1][1]
-
-    check_text(begun, ended, batches, measured, ends_of=ends)
+    assert check_text(begun, ended, Split(batches[:2], measured, batches[4:]))[0] == []
     linear, _ = opened_updates(begun, ended)
     with monkeypatch.context() as patch:
         for name in ("judged", "batch_losses"):
-            patch.setattr(module, name, lambda *_: pytest.fail("measured again"))
-        again = module.measured_ends(begun, ended, linear, Parts(measured), "cpu")
-    assert again == found[0]
-    wanted = gains.ends(linear, measured)
-    for got, want in zip(again[1], wanted, strict=True):
-        assert got == pytest.approx(want, rel=1e-6)
+            patch.setattr(gains, name, lambda *_: pytest.fail("measured again"))
+        whole, ends = measured_ends(begun, ended, linear, Parts(measured))
+    for got, weights in zip(ends, (linear.tuned, linear.base), strict=True):
+        linear.set(weights.items())
+        assert got == pytest.approx(texts.batch_losses(linear.model, measured), rel=1e-6)
+    assert Parts(measured).by_batch(whole["losses"]) == ends.tuned
     few = {"a batch of others": batches[:1], "fewer": measured[:1]}
     for name, others in few.items():
-        parts = Parts(others)
-        assert module.measured_ends(begun, ended, linear, parts, "cpu") != again, name
+        assert measured_ends(begun, ended, linear, Parts(others)) != (whole, ends), name
+
+
+def test_a_text_is_split_into_batches_of_which_none_is_in_two_parts(stage, tmp_path):
+    base, tuned = taught("llama", tmp_path, 1)
+    (tmp_path / "t.txt").write_bytes(VARIED)
+    begun = open_checkpoint(base)
+    sizes = Measure(
+        budgets=(1,),
+        n_batches=1,
+        n_measured_batches=2,
+        n_choosing_batches=3,
+        batch_size=4,
+        seq_len=16,
+        n_labels=100,
+    )
+    split = split_text(begun, open_tuned(tuned, begun), tmp_path / "t.txt", sizes)
+    assert [len(part) for part in split] == [1, 2, 3]
+    rows = torch.cat([batch["input_ids"] for batch in split.batches])
+    torch.testing.assert_close(rows, windows()[:24])
+    assert sizes.n_labels_a_batch == 50
+    assert samples.count_labels(split.measured) == 2 * 4 * 15
+    assert samples.count_samples(split.measured) == 8
 
 
 def test_a_least_budget_that_half_of_the_batches_find_is_one_by_all_of_them(monkeypatch):

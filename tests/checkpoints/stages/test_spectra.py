@@ -13,7 +13,8 @@ from lib.checkpoints import update_spectra
 from lib.checkpoints.factors import read_factors
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.heads import Heads, attention_tensors, heads, rotation
-from lib.checkpoints.layer_spectra import by_factors, by_products
+from lib.checkpoints.layer_spectra import Spectra, by_factors, by_products, spectra_of_snapshot
+from lib.checkpoints.snapshots import tuned_snapshots
 from lib.files.files import InputError
 from tests.checkpoints.checkpoints_made import SPECTRA, noisy
 
@@ -69,6 +70,25 @@ def test_every_matrix_has_numpys_spectrum_of_its_update(stage, pair):
             }
             assert {key: row[key] for key in wanted} == pytest.approx(wanted)
             assert (row["method"], row["of"]) == ("full", "update")
+
+
+def test_a_snapshot_alone_has_the_rows_and_factors_that_the_stage_has_of_it(stage, pair, tmp_path):
+    base, tuned = pair
+    table = measure(stage, base, tuned, factors="factors")
+    begun = open_checkpoint(base)
+    last = tuned_snapshots(begun, tuned)[1]
+    how = Spectra(**SPECTRA)
+    found = spectra_of_snapshot(how, begun, last, tmp_path / "own")
+    wanted = table[(table["run"] == "a") & (table["step"] == 2)].reset_index(drop=True)
+    assert set(wanted["of"]) == {"update"}
+    assert list(found["module"]) == list(wanted["module"])
+    for one, other in zip(found["singular_values"], wanted["singular_values"], strict=True):
+        np.testing.assert_array_equal(one, other)
+    own, kept = read_factors(tmp_path / "own"), read_factors(Path("factors") / "a")
+    assert own.keys() == kept.keys()
+    for name, triplets in own.items():
+        for part, other in zip(triplets, kept[name], strict=True):
+            assert part.equal(other), name
 
 
 def test_products_of_heads_are_of_every_offset(stage, pair):
