@@ -163,7 +163,9 @@ def kept(function: Callable[..., Any], *arguments: Any, device: str = "cpu") -> 
 
 
 def stage_of(function: Callable[..., Any]) -> str:
-    """The name of the stage that has the function: `vision_cut` of stages/vision/cut.py."""
+    """The name of the module that has the function: `vision_cut` for stages/vision/cut.py, and
+    `lib_checkpoints_gains` for lib/checkpoints/gains.py.
+    """
     module = sys.modules[function.__module__]
     spec = module.__spec__  # `__main__` has the name that it was started by
     name = spec.name if spec else module.__name__

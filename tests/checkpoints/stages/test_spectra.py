@@ -77,7 +77,7 @@ def test_a_snapshot_alone_has_the_rows_and_factors_that_the_stage_has_of_it(stag
     table = measure(stage, base, tuned, factors="factors")
     begun = open_checkpoint(base)
     last = tuned_snapshots(begun, tuned)[1]
-    how = Spectra(**SPECTRA)
+    how = Spectra(SPECTRA["method"], SPECTRA["rank"], tuple(SPECTRA["rotary_offsets"]))
     found = spectra_of_snapshot(how, begun, last, tmp_path / "own")
     wanted = table[(table["run"] == "a") & (table["step"] == 2)].reset_index(drop=True)
     assert set(wanted["of"]) == {"update"}
