@@ -71,12 +71,10 @@ class Sweep(Seeds):
 
     @property
     def looks(self) -> tuple[str, ...]:
-        """How the updates are looked at; the updates of a null are decomposed and not cut."""
+        """How the updates are looked at; only those of labellings, and of no null, are cut."""
         if not self.spectra:
             return ()
-        if self.permuted:
-            return ("spectra",)
-        return ("cuts", "spectra", "nulls") if self.labels else ("cuts", "spectra")
+        return ("cuts", "spectra") if self.labels and not self.permuted else ("spectra",)
 
     @property
     def points(self) -> Iterator[Row]:

@@ -85,10 +85,10 @@ def look(
     seed: int,
     scored: Callable[[Weights], dict[str, float]],
 ) -> Row:
-    """What the updates are worth: the loss where they are cut, their spectra, and a null.
+    """What the updates are worth: the loss where they are cut, with its null, and their spectra.
 
-    Updates are cut to ranks around k, the number of label-relevant patterns, and the updates of W_Q
-    and W_K are also left out. The null of a cut has all updates in k random directions.
+    Updates are cut to ranks around k, the number of label-relevant patterns. The null of a cut has
+    all updates in k random directions.
     """
     k = problem.labelled.n_discriminative
 
@@ -99,15 +99,12 @@ def look(
     row: Row = {}
     if "cuts" in looks:
         cut = truncated_models(final, initial, {2, k - 1, k})
-        untrained = final | {name: initial[name] for name in ("W_Q", "W_K")}
         hinge = {rank: scored(model)["hinge"] for rank, model in cut.items()}
         row["hinge_at_rank_2"] = hinge[2]
         row["hinge_at_rank_below"] = hinge[k - 1]
         row["hinge_at_rank_k"] = hinge[k]
-        row["hinge_without_attention"] = scored(untrained)["hinge"]
-    if "spectra" in looks:
-        row |= around_each(update_spectra(final, initial), k)
-    if "nulls" in looks:
         other = changed_updates(final, initial, projected)
         row["hinge_in_random_directions"] = scored(other)["hinge"]
+    if "spectra" in looks:
+        row |= around_each(update_spectra(final, initial), k)
     return row

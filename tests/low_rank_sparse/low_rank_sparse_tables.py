@@ -61,7 +61,7 @@ SWEEPS = {  # what varies, or labels by the number of their patterns
 OF_MATRICES = ("energy", "energy_2", "gap", "gap_2", "next")
 OF_SWEEPS = [f"{name}_{of}" for name in MATRICES for of in OF_MATRICES]
 OF_SWEEPS += ["hinge_at_rank_2", "hinge_at_rank_below", "hinge_at_rank_k"]
-OF_SWEEPS += ["hinge_without_attention", "hinge_in_random_directions"]
+OF_SWEEPS += ["hinge_in_random_directions"]
 OF_SWEEPS += ["small_share", "large_over_small"]
 
 

@@ -38,14 +38,13 @@ n_neurons        integer  the neurons
 n_steps          integer  the largest number of steps
 fitted_step      integer  the first step with a loss below that of a fit, -1 where there is none
 {SCORES}
-hinge_at_rank_2         number?  the hinge loss where all updates are cut to rank 2
-hinge_at_rank_below     number?  to rank k - 1
-hinge_at_rank_k         number?  to rank k
-hinge_without_attention number?  where W_Q and W_K are as they began
+hinge_at_rank_2             number?  the hinge loss where all updates are cut to rank 2
+hinge_at_rank_below         number?  to rank k - 1
+hinge_at_rank_k             number?  to rank k
+hinge_in_random_directions  number?  with all updates in k random directions
 {OF_MATRICES}
 small_share                 number  the share of small neurons
 large_over_small            number  the mean norm of the large ones over that of the small
-hinge_in_random_directions  number?  the hinge loss with all updates in k random directions
 """)
 SWEPT = TRAININGS.whole()
 SAMPLES = schema("""

@@ -129,8 +129,8 @@ def spectra(first, last, k):
 
 
 def cuts(hinge, first, last, k):
-    """The losses of the model whose updates are cut, or whose attention is as it began."""
-    row = {"hinge_without_attention": hinge(last | {name: first[name] for name in ("W_Q", "W_K")})}
+    """The losses of the model whose updates are cut."""
+    row = {}
     for name, rank in (("rank_2", 2), ("rank_below", k - 1), ("rank_k", k)):
         cut = {of: W + reference.best(last[of] - W, rank) for of, W in first.items()}
         row[f"hinge_at_{name}"] = hinge(cut)
@@ -174,10 +174,9 @@ def expected(sweeps):
             k = sum(map(len, classes))
             if "spectra" not in sweep:  # else the models are scored alone
                 row |= spectra(begun, last, k)
-                if not problem["permuted"]:
+                if "labels" in sweep and not problem["permuted"]:
                     row |= cuts(hinge, begun, last, k)
-                    if "labels" in sweep:
-                        row |= null(hinge, begun, last, k, problem["labels"], seed)
+                    row |= null(hinge, begun, last, k, problem["labels"], seed)
             rows.append(row | neurons(last))
     return pd.DataFrame(rows)
 
