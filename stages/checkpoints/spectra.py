@@ -33,7 +33,7 @@ from lib.checkpoints.tables.decomposed import SPECTRA
 from lib.checkpoints.update_spectra import Product
 from lib.files.files import InputError, clear
 from lib.files.params import Interval, read_params
-from lib.work.cells import Course, joined, spread_cells
+from lib.work.cells import Course, Weights, joined, spread_cells
 from lib.work.command import OutFile, run
 
 
@@ -68,7 +68,7 @@ def main(
         runs.add(one.run)
         most = (kept or maxsize) if last.get(one.run) is one else 0
         for layer, files in layers(begun, one, initial=initial, kept=most, heads=with_heads):
-            jobs.append((measure_layer, params, layer, *files))
+            jobs.append((measure_layer, params, layer, *map(Weights, files)))
     cells = spread_cells({"": jobs}, label=f"spectra of {snapshots}", unit="layer")[""]
     table = joined([cell.tables for cell in cells], "spectra")
     if not (table[table["of"] == "update"]["norm"] > 0).any():
@@ -83,12 +83,13 @@ def main(
     SPECTRA.write(table, spectra)
 
 
-def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Course:
+def measure_layer(params: Spectra, layer: Layer, *files: Weights) -> Course:
     """The rows of one layer of one snapshot: its matrices one by one, then its heads; and the
     triplets that are kept of its matrices.
     """
-    of_base = loader(files[: layer.n_base])
-    of_tuned = loader(files[layer.n_base :], layer.stored, layer.by_columns)
+    places = [one.place for one in files]
+    of_base = loader(places[: layer.n_base])
+    of_tuned = loader(places[layer.n_base :], layer.stored, layer.by_columns)
 
     def begun(name: str) -> Tensor:
         return of_base(layer.stored[name])
