@@ -121,7 +121,7 @@ def update_of(W: Update, W_0: Float[Tensor, "row col"]) -> Update:
     wide = torch.float64 if torch.float64 in (W.dtype, W_0.dtype) else torch.float32
     update = torch.empty(W.shape, dtype=torch.float32)
     for rows in blocks(W, CHUNK):
-        update[rows] = W[rows].to(wide) - W_0[rows].to(wide)
+        torch.sub(W[rows].to(wide), W_0[rows].to(wide), out=update[rows])
     return update
 
 
