@@ -449,17 +449,29 @@ def _cut_to(
 
     A value is the norm of its column of A V. U has zeros where that is zero.
     """
-    images = torch.empty(len(tall), V.shape[1], dtype=torch.float64)
-    total = 0.0
-    for rows in blocks(tall, CHUNK):
-        block = tall[rows].double()
-        torch.mm(block, V, out=images[rows])
-        total += _squared(block)
+    images, total = _images(tall, V)
     turn = torch.linalg.eigh(images.mT @ images).eigenvectors
     images = images @ turn
     sigma, order = images.norm(dim=0).sort(descending=True)
     U = images[:, order] / torch.where(sigma > 0, sigma, 1.0)
     return Triplets(U, sigma, (V @ turn[:, order]).mT), total
+
+
+def _images(
+    tall: Float[Tensor, "long short"], V: Float[Tensor, "short rank"]
+) -> tuple[Float[Tensor, "long rank"], float]:
+    r"""A V and $\|A\|_F^2$ in float64, by blocks of rows as A or its transpose is stored."""
+    images = torch.zeros(len(tall), V.shape[1], dtype=torch.float64)
+    total = 0.0
+    stored = tall if tall.is_contiguous() else tall.mT
+    for rows in blocks(stored, CHUNK):
+        block = stored[rows].double()
+        total += _squared(block)
+        if stored is tall:
+            torch.mm(block, V, out=images[rows])
+        else:
+            images.addmm_(block.mT, V[rows])
+    return images, total
 
 
 def _new_directions(
