@@ -9,7 +9,8 @@ same; its files come from git's history, which a shallow clone lacks. The two lo
 tensor and cut each update to rank 16: by a whole decomposition in float32 (mergekit's way, as its
 documentation describes it) and by `torch.svd_lowrank`. Every contender is a process of its own on
 one core; checkpoints are in bfloat16. An error is the squared error of the cut of one matrix over
-that of the best one, less 1.
+that of the best one, less 1. With `--part=leading` the leading values alone are measured, beside
+the loop that is as quick.
 """
 
 import io
@@ -18,7 +19,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from math import prod
 from multiprocessing import get_context
@@ -51,6 +52,10 @@ OURS = {
 EARLIER = "52b9dfa7"
 LOOPS = {"whole svd f32, mergekit's way": "whole", "torch svd_lowrank": "low_rank"}
 NAMES = (*OURS, EARLIER, *LOOPS)
+PARTS = {  # a ratio is to the first of each
+    "whole": NAMES,
+    "leading": ("make lora, LEADING=yes", "torch svd_lowrank"),
+}
 PAIRS = (  # of which the first is said in units of the second
     ("make lora", EARLIER),
     ("make lora, LEADING=yes", "torch svd_lowrank"),
@@ -206,11 +211,13 @@ def in_own_process(function: Callable[..., float], *arguments: object) -> float:
         return pool.submit(function, *arguments).result()
 
 
-def rows_of(size: str, rounds: int, earlier: Path) -> tuple[list[Row], str]:
+def rows_of(
+    size: str, rounds: int, contenders: Sequence[str], earlier: Path
+) -> tuple[list[Row], str]:
     """A row for each contender at one size, and what the pairs of some took; the order rotates from
     round to round.
     """
-    names = [*NAMES]
+    names = [*contenders]
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     with TemporaryDirectory() as at:
         folder = Path(at)
@@ -232,7 +239,7 @@ def rows_of(size: str, rounds: int, earlier: Path) -> tuple[list[Row], str]:
         row |= {"peak_GB": Spread.of(peaks), "ratio": Spread.of(seconds / ours)}
         rows.append(row | {"error": errors[name] / best - 1})
     said = []
-    for one, other in PAIRS:
+    for one, other in (pair for pair in PAIRS if {*pair} <= {*names}):
         ratios = np.array(found[one])[:, 0] / np.array(found[other])[:, 0]
         of_rounds = ", ".join(f"{ratio:.3g}" for ratio in ratios)
         said.append(f"{one} took {np.median(ratios):.3g} of {other} ({of_rounds})")
@@ -242,7 +249,7 @@ def rows_of(size: str, rounds: int, earlier: Path) -> tuple[list[Row], str]:
 def forecasts(rows: list[Row], sizes: dict[str, float]) -> Iterator[str]:
     """The cost of large models, from the difference of the two largest sizes: no process starts."""
     one, other = list(sizes)[-2:]
-    for name in NAMES:
+    for name in dict.fromkeys(row["contender"] for row in rows):
         seconds = {r["parameters"]: r["cpu_s"].median for r in rows if r["contender"] == name}
         rate = (seconds[other] - seconds[one]) / (sizes[other] - sizes[one])
         minutes = [f"{large} {rate * n / 60:.2g} minutes" for large, n in LARGE.items()]
@@ -256,7 +263,7 @@ def write_table(results: Path, rows: list[Row], pairs: list[str], rounds: int) -
     notes = [
         "CPU seconds are those of the whole command, its start too, also per 10⁹ parameters; the "
         "peak is that of its largest process, with the pages of files that are mapped; a ratio is "
-        "to `make lora` in the same round.",
+        f"to `{rows[0]['contender']}` in the same round.",
         *pairs,
         *(forecasts(rows, sizes) if len(sizes) > 1 else ()),
         "A decomposition costs more for each parameter the longer the shorter side is: those of 8B "
@@ -267,15 +274,19 @@ def write_table(results: Path, rows: list[Row], pairs: list[str], rounds: int) -
     write_results(results, title, rows, rounds, ["torch", "transformers"], {}, notes)
 
 
-def main(results: Path, rounds: int = 3) -> None:
+def main(results: Path, rounds: int = 3, part: str = "whole") -> None:
     if rounds < 3:
         raise InputError(f"rounds: wanted at least 3, for a spread, got {rounds}")
+    if part not in PARTS:
+        raise InputError(f"part: wanted one of {', '.join(PARTS)}, got {part}")
+    names = PARTS[part]
     rows = []
     pairs = []
     with TemporaryDirectory() as at:
-        write_earlier(Path(at))
+        if EARLIER in names:
+            write_earlier(Path(at))
         for size in SIZES:  # the table is written after each: the largest takes most of the time
-            of_size, said = rows_of(size, rounds, Path(at))
+            of_size, said = rows_of(size, rounds, names, Path(at))
             rows += of_size
             pairs.append(said)
             write_table(results, rows, pairs, rounds)

@@ -29,18 +29,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from lib.checkpoints.adapters import LISTED, whether
 from lib.checkpoints.factors import factors_disk
-from lib.checkpoints.figures import (
-    RULES,
-    pruned,
-    ranks_of_modules,
-    share_lost,
-    spectra_of_snapshots,
-)
 from lib.checkpoints.folders import (
     Checkpoint,
     adapter_disk,
@@ -64,9 +56,11 @@ from lib.checkpoints.measured_plans import Plan
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.peft_models import not_adapted, read_back
+from lib.checkpoints.rank_grids import middle_budget, rank_grid
 from lib.checkpoints.samples import count_labels, count_samples, few_labels
-from lib.checkpoints.size_charts import size_chart
+from lib.checkpoints.size_charts import SizeChart, size_chart
 from lib.checkpoints.snapshots import Snapshot, audited, findings, last_of_runs, tuned_snapshots
+from lib.checkpoints.spectrum_charts import spectrum_charts
 from lib.checkpoints.split_texts import Measure, Split, split_text
 from lib.checkpoints.tables import decomposed
 from lib.checkpoints.tables.audited import AUDITED
@@ -78,7 +72,6 @@ from lib.files.memory import check_disk
 from lib.files.params import read_params
 from lib.files.tables import read_json, write_json
 from lib.pages.html import picture, write_page
-from lib.pages.style import rendered, styled
 from lib.work.command import run
 from lib.work.schemas import read_tables_of
 from lib.work.scratch import scratch_root
@@ -95,14 +88,9 @@ NULL = (
     " Where shuffles of the attributed ranks lose as much (the band), it is not their place that "
     "helps."
 )
-RANKS = "Which modules get a large rank, and which a small one: dark is large."
 REMOVED = (
     "The loss of the fine-tune when weights, or entries of its updates, are set to zero. What "
     "can be removed is where a curve still lies on the line of the fine-tune."
-)
-SPECTRA = (
-    "The singular values of the largest updates: a steep fall means that a low rank holds most of "
-    "the update. What lies below the dashed line may be rounding."
 )
 SECTIONS = {"section": "checkpoints.plan", "measure": "checkpoints.own"}  # of params.yaml
 SHARED = "other places share the weight, and peft would add to each alone and merge into it twice"
@@ -439,29 +427,31 @@ def page(
     spectra = decomposed.SPECTRA.read(out / "spectra.parquet")
     runs = sorted(spectra["run"].unique())
     measured = planned and text != "-"
-    with styled():
-        last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
-        figures = [drawn("Spectra of the largest updates", last, SPECTRA)]
-        parts = (
-            "plans",
-            "losses",
-            "least",
-            "adapters",
-            "best",
-            "worse",
-            "few",
-            "charts",
-            "served_rank",
-            "n_measured",
-            "thorough",
-            "shuffled",
-            "pruning",
-        )
-        values: dict[str, Any] = dict.fromkeys(parts, ())
-        if planned:
-            tables = read_tables_of(FOLDER, out / "plans")
-            figures = [*plan_figures(tables, measured), *figures]
-            values = plan_values(tables, read_json(out / "adapters" / LISTED))
+    parts = (
+        "plans",
+        "losses",
+        "least",
+        "adapters",
+        "best",
+        "worse",
+        "few",
+        "served_rank",
+        "n_measured",
+        "thorough",
+        "shuffled",
+        "pruning",
+        "charts",
+        "figures",
+    )
+    values: dict[str, Any] = dict.fromkeys(parts, ())
+    grid = None
+    if planned:
+        tables = read_tables_of(FOLDER, out / "plans")
+        values |= plan_values(tables, read_json(out / "adapters" / LISTED))
+        plans, modules = first_of_runs(tables)
+        grid = rank_grid(plans, modules, middle_budget(plans))
+        if measured:
+            values |= {"charts": size_charts(values), "figures": plan_figures(tables)}
     write_page(
         ROOT / "tools" / "lora.html",
         out / "page.html",
@@ -473,7 +463,8 @@ def page(
         measured=measured,
         planned=planned,
         saved=saved,
-        figures=figures,
+        grid=grid,
+        spectra=spectrum_charts(spectra[spectra["run"] == runs[-1]]),
         modules=module_table(spectra),
         max_share=max_share,
         snapshots=findings(AUDITED.read(out / "snapshots.parquet")),
@@ -481,26 +472,41 @@ def page(
     )
 
 
-def drawn(title: str, figure: Figure, said: str) -> dict[str, Any]:
-    """A figure with its title, and what is to be seen in it."""
-    return {"title": title, "said": said, "picture": picture(rendered(figure), title)}
-
-
-def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[str, Any]]:
+def first_of_runs(tables: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The plans and the modules of the first run."""
     first = tables["plans"]["run"].iloc[0]
     plans, modules = (tables[name][tables[name]["run"] == first] for name in ("plans", "modules"))
-    budgets = sorted(set(plans["budget"]))
-    title = f"Ranks at the budget of a uniform rank {budgets[len(budgets) // 2]}"
-    figures = [drawn(title, ranks_of_modules(plans, modules), RANKS)]
-    if measured:
-        lost = LOST + NULL if (tables["plans"]["shuffle"] > 0).any() else LOST
-        figures.insert(
-            0, drawn("Share of the gain that is lost", share_lost(tables["plans"]), lost)
-        )
+    return plans, modules
+
+
+def plan_figures(tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
+    """What was measured, in figures: each with its title, and what is to be seen in it."""
+    from lib.checkpoints.figures import pruned, share_lost  # they need a second to load and to draw
+    from lib.pages.style import rendered, styled
+
+    found = []
+    with styled():
+        said = LOST + NULL if (tables["plans"]["shuffle"] > 0).any() else LOST
+        found.append(("Share of the gain that is lost", share_lost(tables["plans"]), said))
         if len(tables["pruning"]):
             removed = pruned(tables["pruning"], tables["losses"])
-            figures.append(drawn("Loss when weights or updates are removed", removed, REMOVED))
-    return figures
+            found.append(("Loss when weights or updates are removed", removed, REMOVED))
+        return [
+            {"title": title, "said": said, "picture": picture(rendered(figure), title)}
+            for title, figure, said in found
+        ]
+
+
+def size_charts(values: dict[str, Any]) -> list[SizeChart]:
+    """The charts of every run for which the loss of an adapter was measured."""
+    from lib.checkpoints.figures import RULES
+
+    colors = {rule: color for rule, (color, _) in RULES.items()}
+    charts = [
+        size_chart([row for row in values["plans"] if row["run"] == loss["run"]], loss, colors)
+        for loss in values["losses"]
+    ]
+    return [chart for chart in charts if chart is not None]
 
 
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
@@ -528,11 +534,6 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     ]
     budgets = tables["budgets"]
     losses: list[dict[str, Any]] = tables["losses"].to_dict("records")  # pyright: ignore
-    colors = {rule: color for rule, (color, _) in RULES.items()}
-    charts = [
-        size_chart([row for row in rows if row["run"] == loss["run"]], loss, colors)
-        for loss in losses
-    ]
     known = plain.get("loss_on_base", pd.Series(np.nan, plain.index)).notna()
     few = {}
     best = {}
@@ -554,7 +555,6 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         "best": best,
         "worse": worse,
         "few": few,
-        "charts": [chart for chart in charts if chart is not None],
         "served_rank": served_rank(plain, [*best.values(), *adapters]),
         "n_measured": known.groupby(plain["run"]).sum().to_dict(),
         "thorough": bool(known.all()),

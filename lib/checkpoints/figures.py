@@ -2,7 +2,6 @@
 heads in training.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.checkpoints.rank_grids import middle_budget, rank_grid
 from lib.pages.bars import Bar, draw_bar
 from lib.pages.marks import BOUND, ranged, unit_points, where
 from lib.pages.panels import grid, sized
@@ -28,7 +28,6 @@ from lib.pages.style import (
     NULL_COLOR,
     ORANGE,
     TEAL,
-    VIRIDIS,
     number_panel,
 )
 
@@ -91,8 +90,7 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
     """The ranks of the attributed plan at the middle budget, layers by kinds of module, of the
     first run of a model.
     """
-    budgets = sorted(set(plans["budget"]))
-    budget = budgets[len(budgets) // 2]
+    budget = middle_budget(plans)
     groups = [("", plans, modules)]
     if "model" in plans:
         first = plans.groupby("model")["run"].first()
@@ -105,15 +103,8 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
         ]
     figure, panels = _panels(len(groups), height=3.4, width=4.6)
     for axes, (title, plan, listed) in zip(panels, groups, strict=True):
-        rule = "attributed" if (plan["rule"] == "attributed").any() else "uniform"
-        chosen = where(plan, rule=rule, shuffle=0, budget=budget)
-        [ranks] = chosen["ranks"]
-        kinds, layers = zip(*(_kind(name) for name in listed["module"]), strict=True)
-        names = list(dict.fromkeys(kinds))
-        places = sorted(set(layers))
-        grid = np.full((len(names), len(places)), np.nan)
-        for kind, layer, rank in zip(kinds, layers, ranks, strict=True):
-            grid[names.index(kind), places.index(layer)] = rank
+        found = rank_grid(plan, listed, budget)
+        grid = found.ranks
         axes.imshow(grid, cmap=GREENS, aspect="auto", vmin=0)
         if grid.size <= 400:
             middle = np.nanmax(grid) / 2
@@ -129,10 +120,12 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
                         fontsize=8,
                         color=color,
                     )
-        axes.set_yticks(range(len(names)), labels=names, parse_math=False)
-        shown = range(0, len(places), max(1, len(places) // 12))
-        axes.set_xticks(shown, labels=[str(places[i]) for i in shown])
-        axes.set(xlabel="layer", title=f"{title}: ranks, {rule}" if title else f"ranks, {rule}")
+        axes.set_yticks(range(len(found.kinds)), labels=found.kinds, parse_math=False)
+        n_layers = len(found.layers)
+        shown = range(0, n_layers, max(1, n_layers // 12))
+        axes.set_xticks(shown, labels=[str(found.layers[i]) for i in shown])
+        said = f"ranks, {found.rule}"
+        axes.set(xlabel="layer", title=f"{title}: {said}" if title else said)
         axes.grid(visible=False)
     return figure
 
@@ -370,38 +363,6 @@ def runtimes(losses: pd.DataFrame, bar: Bar) -> Figure:
     return figure
 
 
-def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: int = 32) -> Figure:
-    """Leading singular values of the largest updates, a line per snapshot, with the edge of
-    rounding of the last; where not all values are known, a band up to what each may be.
-    """
-    rows = where(spectra, of="update", head=0)
-    if (rows["layer"] > 0).any():  # names need not hold a number
-        rows = rows[rows["layer"] > 0]
-    last = where(rows, step=rows["step"].max()).nlargest(n_modules, "norm")
-    label = "singular value of the update"
-    figure, panels = _panels(len(last), height=3.1, width=3.1, label=label)
-    for axes, (_, final) in zip(panels, last.iterrows(), strict=True):
-        chosen = where(rows, module=final["module"], run=final["run"]).sort_values("step")
-        for i, (_, row) in enumerate(chosen.iterrows()):
-            sigma = np.asarray(row["singular_values"])[:n_values]
-            shade = VIRIDIS(0.85 * (i + 1) / len(chosen) if len(chosen) > 1 else 0.4)
-            name = (
-                f"step {row['step']}" if len(chosen) > 1 or row["step"] else "tuned"
-            )  # a folder without a step
-            numbers = range(1, len(sigma) + 1)
-            axes.plot(numbers, sigma, ".-", ms=4, lw=1, color=shade, label=name)
-            errors = np.asarray(row.get("errors", ()))[:n_values]
-            if len(errors):  # the leading values alone are known, each from below
-                axes.fill_between(numbers, sigma, sigma + errors, color=shade, alpha=0.3, lw=0)
-        if final["edge"] > 0:  # none of what an adapter adds
-            axes.axhline(final["edge"], **BOUND, lw=1, label="edge of rounding")
-        axes.set(yscale="log", xlabel="number")
-        name = str(final["module"]).removesuffix(".weight")
-        axes.set_title(name, fontsize=7, parse_math=False)
-    panels[0].legend(fontsize=7)
-    return figure
-
-
 def _points(
     axes: Axes, table: pd.DataFrame, names: Sequence[str], looks: Mapping[str, tuple[str, str]]
 ) -> None:
@@ -443,9 +404,3 @@ def _kinds(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
         (f"{model}, {name}", rows)
         for (model, name), rows in table.groupby([table["model"].astype(str), kind.rename("kind")])
     ]
-
-
-def _kind(module: str) -> tuple[str, int]:
-    """What a module is within its layer, and the layer from 1."""
-    found = re.search(r"^(?:.*?\.)?(\d+)\.(.+)$", module)
-    return (found[2], int(found[1]) + 1) if found else (module, 0)

@@ -31,13 +31,12 @@ from lib.checkpoints.update_spectra import (
     Triplets,
     chosen_method,
     decomposed,
+    norm_of_weights,
     rounding_edge,
-    squared_norm,
     update_of,
 )
 from lib.files.files import InputError
 from lib.files.params import Interval
-from lib.matrices.ranks import summaries
 from lib.matrices.spectra import product_singular_values, update_factors
 from lib.training.devices import generator
 
@@ -174,7 +173,7 @@ def matrix_row(
         "rows": W.shape[0],
         "cols": W.shape[1],
         **numbers(sigma, total, complete),
-        "base_norm": squared_norm(W_0) ** 0.5,
+        "base_norm": norm_of_weights(W_0),
         "tail": 0.0 if complete else max(total - float(np.square(sigma).sum()), 0.0),
         "edge": edge,
         "rank_above_edge": above_edge,
@@ -266,6 +265,8 @@ def by_products(
 def numbers(sigma: np.ndarray, total: float, complete: bool) -> dict[str, float]:
     """Norm and ranks; without all singular values, only those that the leading ones tell."""
     if complete:
+        from lib.matrices.ranks import summaries  # it loads scipy
+
         found = summaries([sigma], RTOL)
         return {name: float(found[name][0]) for name in NUMBERS}
     stable = total / float(sigma[0]) ** 2 if sigma[0] > 0 else 0.0

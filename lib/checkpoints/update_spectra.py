@@ -15,14 +15,16 @@ Method = Literal["full", "gram", "randomised", "factors"]
 LARGEST_DIRECT = 256  # the shorter side up to which a matrix itself is decomposed, not its Gram
 LARGEST_FULL = 4096  # up to which all singular values are computed
 OVERSAMPLE = 16  # columns of a block of a Krylov space, besides those that are wanted
+NARROW = 4  # times as wide as a block is a small matrix that is not decomposed whole, or wider
 TRIED = (2, 3, 5, 8)  # blocks of such a space, where not all singular values are known
 EXCESS = 1e-4  # of the best squared error: how much more a cut may leave
 BLOCK = 1 << 20  # entries that are in float64 at a time in a product
-CHUNK = 1 << 16  # and where each is touched once
+CHUNK = 1 << 16  # and where each is touched once, or by few columns
 PANEL = 256  # columns of a Gram matrix that are multiplied together: only its upper part is
 SAFE = (2.0**-24, 2.0**24)  # between these lie entries of which float32 holds A.T A B
 FINITE = "wanted an update whose entries, and their squares, are finite"
 SMALL = 2.0**-40  # of the largest spacing: what adds nothing to the edge
+HELD = (SMALL, 2.0**64)  # between these lie sums of squares that float32 holds with their parts
 FLOOR = torch.finfo(torch.float32).eps  # of sigma_1: below it a value can be of the arithmetic
 
 
@@ -119,7 +121,7 @@ def update_of(W: Update, W_0: Float[Tensor, "row col"]) -> Update:
     wide = torch.float64 if torch.float64 in (W.dtype, W_0.dtype) else torch.float32
     update = torch.empty(W.shape, dtype=torch.float32)
     for rows in blocks(W, CHUNK):
-        update[rows] = W[rows].to(wide) - W_0[rows].to(wide)
+        torch.sub(W[rows].to(wide), W_0[rows].to(wide), out=update[rows])
     return update
 
 
@@ -128,6 +130,17 @@ def squared_norm(A: Update) -> float:
     if isinstance(A, Product):
         return float(A.triplets().sigma.square().sum())
     return sum((_squared(A[rows].double()) for rows in blocks(A, CHUNK)), start=0.0)
+
+
+def norm_of_weights(W: Float[Tensor, "row col"]) -> float:
+    r"""$\|W\|_F$ to some $10^{-7}$ of itself: squares are summed in the type that W has, or in
+    float32, over rows, and in float64 over these.
+    """
+    total = 0.0
+    for rows in blocks(W, CHUNK):
+        wide = W[rows] if W.dtype == torch.float64 else W[rows].float()
+        total += float(torch.linalg.vector_norm(wide, dim=1).double().square().sum())
+    return total**0.5 if HELD[0] < total < HELD[1] else squared_norm(W) ** 0.5
 
 
 def gram_singular_values(A: Float[Tensor, "row col"]) -> Float[Tensor, " rank"]:
@@ -159,7 +172,7 @@ def gram_decomposition(
         eigenvalues, vectors = torch.linalg.eigh(gram)
         values = _falling(eigenvalues)
         V = vectors.flip(1)[:, :kept]
-    triplets = _cut_to(tall, V)
+    triplets, _ = _cut_to(tall, V)
     single = Triplets(*(one.float() for one in triplets))
     return values.sqrt(), single if tall is A else _transposed(single)
 
@@ -223,24 +236,26 @@ def leading_decomposition(
     Gram matrix.
     """
     tall = _tall(A.float())
-    largest = float(tall.abs().amax())
-    if not math.isfinite(largest):
-        raise InputError(f"{FINITE}, got {largest}")
-    if largest and not SAFE[0] < largest < SAFE[1]:
-        scale = 2.0 ** math.frexp(largest)[1]
-        return _scaled(leading_decomposition(A.float() / scale, rank, generator), scale)
+    size = float(torch.linalg.vector_norm(tall))
+    if not SAFE[0] < size < SAFE[1]:
+        largest = float(tall.abs().amax())
+        if not math.isfinite(largest):
+            raise InputError(f"{FINITE}, got {largest}")
+        if largest and not SAFE[0] < largest < SAFE[1]:
+            scale = 2.0 ** math.frexp(largest)[1]
+            return _scaled(leading_decomposition(A.float() / scale, rank, generator), scale)
     n = tall.shape[1]
     width = rank + OVERSAMPLE
-    total = squared_norm(tall)
-    rounding = width * FLOOR**2 * total  # of V in float32
+    total = 0.0
     found = Triplets(tall[:, :0], tall[0, :0], tall[:0])
     errors = found.sigma
     certified = False
     for V, images in _krylov_spaces(tall, width, generator):
         theta, vectors = torch.linalg.eigh(images.mT @ images)
-        found = _cut_to(tall, torch.linalg.qr(V @ vectors.flip(1)[:, :rank]).Q)
+        found, total = _cut_to(tall, torch.linalg.qr(V @ vectors.flip(1)[:, :rank]).Q)
         errors, excess = _errors(tall, found, float(theta.flip(0)[width : width + 1].sum()))
         tail = max(total - float(found.sigma.square().sum()), 0.0)
+        rounding = width * FLOOR**2 * total  # of V in float32
         certified = excess <= EXCESS * tail + rounding
         if certified:
             break
@@ -317,7 +332,8 @@ def decomposed(
         found = A.triplets()
         return Decomposition(found.sigma, found.first(kept), squared_norm(A), exact)
     n = min(A.shape)
-    if method == "randomised" and n > LARGEST_DIRECT and rank + OVERSAMPLE < n:
+    least = 1 if n > LARGEST_DIRECT else NARROW
+    if method == "randomised" and least * (rank + OVERSAMPLE) < n:
         leading = leading_decomposition(A, rank, generator)
         return leading._replace(triplets=leading.triplets.first(kept))
     if method == "randomised":
@@ -366,28 +382,41 @@ def rounding_variances(
     r"""The variances of the weights' rounding to their type, summed over each row and each column.
 
     With its exponent's bits alone a number is $2^{\lfloor\log_2 |w|\rfloor}$. One that is
-    subnormal has the spacing of the least that is not, and one that is zero no rounding. Powers are
-    taken as shares of the largest, so that float32 holds their squares; its sums err by some 1e-7.
+    subnormal has the spacing of the least that is not, and one that is zero no rounding. Float32
+    holds the squares of these powers, or else those of their shares of the largest; its sums err by
+    some 1e-7.
     """
     bits, exponent, significand = FORMATS[W.dtype]
-    wide = torch.float64 if W.dtype == torch.float64 else torch.float32
+    unit = 1.0
+    sums, cols = _squared_powers(W, unit)
+    if not HELD[0] < float(cols.max()) < HELD[1]:
+        of_rows = (W[rows].view(bits) & exponent for rows in blocks(W, CHUNK))
+        largest = max(float(powers.amax().view(W.dtype)) for powers in of_rows)
+        unit = max(largest, torch.finfo(W.dtype).tiny)
+        sums, cols = _squared_powers(W, unit)
+    spacing = unit * 2.0 ** (1 - significand)
+    variance = spacing * spacing / 12
+    return sums * variance, cols * variance
+
+
+def _squared_powers(
+    W: Float[Tensor, "row col"], unit: float
+) -> tuple[Float[Tensor, " row"], Float[Tensor, " col"]]:
+    """The squares of the weights' powers of two, in units of one, summed over rows and columns."""
+    bits, exponent, _ = FORMATS[W.dtype]
     least = torch.finfo(W.dtype).tiny
-    chunks = blocks(W, CHUNK)
-    largest = max(float((W[rows].view(bits) & exponent).amax().view(W.dtype)) for rows in chunks)
-    largest = max(largest, least)
-    with_subnormal = least > largest * SMALL
+    wide = torch.float64 if W.dtype == torch.float64 else torch.float32
     sums, cols = (torch.zeros(n).double() for n in W.shape)
     ones = torch.ones(max(W.shape))
-    for rows in chunks:
+    for rows in blocks(W, CHUNK):
         power = (W[rows].view(bits) & exponent).view(W.dtype)
-        if with_subnormal:
+        if least > unit * SMALL:
             power.masked_fill_((power == 0) & (W[rows] != 0), least)
-        variance = (power.to(wide) / largest).float().square_()
-        sums[rows] = (variance @ ones[: W.shape[1]]).double()
-        cols += (ones[: len(variance)] @ variance).double()
-    spacing = largest * 2.0 ** (1 - significand)
-    unit = spacing * spacing / 12
-    return sums * unit, cols * unit
+        share = power.to(wide) if unit == 1.0 else power.to(wide) / unit
+        square = share.float().square_()
+        sums[rows] = (square @ ones[: W.shape[1]]).double()
+        cols += (ones[: len(square)] @ square).double()
+    return sums, cols
 
 
 def _whole(n: int) -> Method:
@@ -412,19 +441,37 @@ def _gram(tall: Float[Tensor, "long short"]) -> Float[Tensor, "short short"]:
     return gram
 
 
-def _cut_to(tall: Float[Tensor, "long short"], V: Float[Tensor, "short rank"]) -> Triplets:
-    r"""The singular triplets of $A V V^\top$, V orthonormal, in float64.
+def _cut_to(
+    tall: Float[Tensor, "long short"], V: Float[Tensor, "short rank"]
+) -> tuple[Triplets, float]:
+    r"""The singular triplets of $A V V^\top$, V orthonormal, and $\|A\|_F^2$, in float64 and of one
+    reading of A.
 
     A value is the norm of its column of A V. U has zeros where that is zero.
     """
-    images = torch.empty(len(tall), V.shape[1], dtype=torch.float64)
-    for rows in blocks(tall, BLOCK):
-        images[rows] = tall[rows].double() @ V
+    images, total = _images(tall, V)
     turn = torch.linalg.eigh(images.mT @ images).eigenvectors
     images = images @ turn
     sigma, order = images.norm(dim=0).sort(descending=True)
     U = images[:, order] / torch.where(sigma > 0, sigma, 1.0)
-    return Triplets(U, sigma, (V @ turn[:, order]).mT)
+    return Triplets(U, sigma, (V @ turn[:, order]).mT), total
+
+
+def _images(
+    tall: Float[Tensor, "long short"], V: Float[Tensor, "short rank"]
+) -> tuple[Float[Tensor, "long rank"], float]:
+    r"""A V and $\|A\|_F^2$ in float64, by blocks of rows as A or its transpose is stored."""
+    images = torch.zeros(len(tall), V.shape[1], dtype=torch.float64)
+    total = 0.0
+    stored = tall if tall.is_contiguous() else tall.mT
+    for rows in blocks(stored, CHUNK):
+        block = stored[rows].double()
+        total += _squared(block)
+        if stored is tall:
+            torch.mm(block, V, out=images[rows])
+        else:
+            images.addmm_(block.mT, V[rows])
+    return images, total
 
 
 def _new_directions(

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,6 +29,8 @@ from lib.work.machines import machine
 from lib.work.progress import advance
 from lib.work.scratch import Scratch, Tensors
 
+LARGE = 1 << 24  # bytes of a file that takes long to read
+SETTLED = 2  # seconds after which a file that is written again has another time
 KEPT = 2  # checkpoints of a training: where the newest is broken, the one before is used
 Tables = dict[str, pd.DataFrame]
 Job = tuple[Any, ...]  # a function that gives tables by name, or a course, and its arguments
@@ -37,6 +39,23 @@ Saved = tuple[dict[str, Any], list[Row]]  # tensors by name, and rows that JSON 
 Keep = Callable[[str, Callable[[], Any]], Any]  # gives the value of a name, computed where it must
 Kind = TypeVar("Kind", bound=Hashable)
 Training = TypeVar("Training", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """A file, or the files of a folder, of which those of `LARGE` bytes or more are known by their
+    state on disk, as reading them takes about as long as the work: by device, inode, size, and the
+    times at which content and inode changed.
+
+    A copy, and what is written again with the same content, is another file, whose cells are
+    computed again. New content has a new time, and that of the inode no program can set, short of
+    setting the clock; what was written in the last `SETTLED` seconds, when the clock of a file
+    system may not have ticked since, is known by its content. Damage on the disk itself is not
+    noticed, nor what another program writes into a page of memory that it has mapped and already
+    changed, until the system stores that page.
+    """
+
+    place: Path
 
 
 class Course(NamedTuple):
@@ -49,8 +68,8 @@ class Course(NamedTuple):
 def key_of(function: Callable[..., Any], *arguments: Any, device: str = "cpu") -> dict[str, Any]:
     """A key of everything that the result of a function depends on.
 
-    For a path among the arguments the content of its file or folder counts, for a dataclass its
-    values.
+    For a path among the arguments the content of its file or folder counts, for `OnDisk` their
+    state, for a dataclass its values.
     """
     return {
         "code": code_of(function),
@@ -62,11 +81,27 @@ def key_of(function: Callable[..., Any], *arguments: Any, device: str = "cpu") -
 
 def _described(value: Any) -> Any:
     if isinstance(value, Path):
-        if not value.is_dir():
-            return digest_of(value)
-        files = sorted(file for file in value.rglob("*") if file.is_file())
-        return {file.relative_to(value).as_posix(): digest_of(file) for file in files}
+        return _files(value, digest_of)
+    if isinstance(value, OnDisk):
+        return _files(value.place, _state_of)
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _files(place: Path, known: Callable[[Path], Any]) -> Any:
+    """What is known of a file, or of every file of a folder."""
+    if not place.is_dir():
+        return known(place)
+    files = sorted(file for file in place.rglob("*") if file.is_file())
+    return {file.relative_to(place).as_posix(): known(file) for file in files}
+
+
+def _state_of(file: Path) -> Any:
+    """The state of a large file on disk; the digest of one that is small, or has just changed."""
+    state = file.stat()
+    changed_since = time.time() - max(state.st_mtime, state.st_ctime)
+    if state.st_size < LARGE or changed_since < SETTLED:
+        return digest_of(file)
+    return [state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns]
 
 
 class Cell(Scratch):

@@ -28,7 +28,7 @@ from lib.checkpoints.snapshots import tuned_snapshots
 from lib.checkpoints.tables.decomposed import SPECTRA
 from lib.files.files import InputError, clear
 from lib.files.params import read_params
-from lib.work.cells import Course, joined, spread_cells
+from lib.work.cells import Course, OnDisk, joined, spread_cells
 from lib.work.command import OutFile, run
 
 
@@ -62,7 +62,7 @@ def main(
             heads=with_heads,
         )
     ]
-    jobs = [(measure_layer, params, layer, *files) for layer, files in every]
+    jobs = [(measure_layer, params, layer, *map(OnDisk, files)) for layer, files in every]
     courses = spread_cells({"": jobs}, label=f"spectra of {snapshots}", unit="layer")[""]
     table = joined([course.tables for course in courses], "spectra")
     if not (table[table["of"] == "update"]["norm"] > 0).any():
@@ -76,9 +76,9 @@ def main(
     SPECTRA.write(table, spectra)
 
 
-def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Course:
+def measure_layer(params: Spectra, layer: Layer, *files: OnDisk) -> Course:
     """The rows of one layer of one snapshot, and the triplets that are kept of its matrices."""
-    table, triplets = spectra_of_layer(params, layer, files)
+    table, triplets = spectra_of_layer(params, layer, [one.place for one in files])
     return Course({"spectra": table}, [(triplets, [])] if triplets else [])
 
 

@@ -16,6 +16,7 @@ from lib.checkpoints.update_spectra import (
     gram_decomposition,
     leading_decomposition,
     leading_triplets,
+    norm_of_weights,
     rounding_edge,
     rounding_variances,
     squared_norm,
@@ -170,6 +171,32 @@ def test_the_edge_is_not_below_what_the_arithmetic_makes(method):
     row, _ = matrix_row(method, 256, "module", W_0, W)
     assert row["rank_above_edge"] == 8
     assert row["edge"] == FLOOR * row["singular_values"][0] > rounding_edge(W_0, W)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1.0, 1e-5, 1e-30, 1e30])
+def test_the_norm_of_weights_is_that_in_float64(dtype, size, monkeypatch):
+    monkeypatch.setattr(update_spectra, "CHUNK", 640)
+    W = torch.randn(70, 50, generator=gen(), dtype=torch.float64)
+    W = (W * min(size, torch.finfo(dtype).max / 8)).to(dtype)
+    assert norm_of_weights(W) == pytest.approx(float(W.double().norm()), rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(300, 256), (128, 500)])
+@pytest.mark.parametrize("rank", [8, 60])
+def test_leading_values_of_a_small_matrix_are_its_own_to_what_is_promised(shape, rank):
+    """A narrow block is enough for 8 of them; for 60 the matrix is decomposed whole."""
+    n = min(shape)
+    W_0 = with_values(shape, torch.ones(n).double()).bfloat16()
+    W = (W_0 + with_values(shape, torch.arange(1, n + 1).double() ** -1.0)).bfloat16()
+    row, found = matrix_row("randomised", rank, "module", W_0, W, rank)
+    update = W.double() - W_0.double()
+    true = np.linalg.svd(update.numpy(), compute_uv=False)
+    np.testing.assert_allclose(row["singular_values"], true[:rank], rtol=1e-3)
+    error = float((update - found.cut(rank)).square().sum())
+    assert error <= (true[rank:] ** 2).sum() * (1 + EXCESS)
+    assert row["tail"] == pytest.approx(error, rel=1e-6)
+    assert (len(row["errors"]) == 0) == (rank == 60)
 
 
 def test_a_matrix_of_huge_or_tiny_entries_is_decomposed_as_any(small_limit):

@@ -4,7 +4,9 @@ alike.
 
 import json
 import os
+import shutil
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,8 @@ import pytest
 
 from lib.files import sources
 from lib.files.inputs import header_of
+from lib.files.sources import digest_of
+from lib.work import cells
 from lib.work.cells import joined, kept, key_of, spread_cells
 from lib.work.errors import StoppedError
 from lib.work.machines import machine
@@ -80,6 +84,40 @@ def test_a_folder_counts_by_all_files_below_it():
     before = key_of(cell, Path("runs"))
     Path("runs/one/a").write_text("2")
     assert key_of(cell, Path("runs")) != before
+
+
+def test_large_weights_are_known_by_their_state_and_what_is_written_again_is_another(monkeypatch):
+    """Each of these is a change, though size and time of writing are the same."""
+    monkeypatch.setattr(cells, "LARGE", 4)
+    weights = Path("weights")
+    weights.write_text("12345")
+    past = time.time() - 100
+
+    def key():
+        os.utime(weights, (past, past))
+        return key_of(cell, cells.OnDisk(weights))
+
+    new = key()
+    assert new["arguments"] == [digest_of(weights)]  # its inode has changed just now
+    monkeypatch.setattr(cells, "SETTLED", 0)
+    before = key_of(cell, cells.OnDisk(weights))
+    assert before != new
+    assert key_of(cell, cells.OnDisk(weights)) == before
+    with weights.open("r+") as written:
+        written.write("5")
+    in_place = key()
+    shutil.copy2(weights, "copy")
+    Path("copy").replace(weights)
+    assert len({repr(one) for one in (before, in_place, key_of(cell, cells.OnDisk(weights)))}) == 3
+
+
+def test_small_weights_are_known_by_their_content():
+    Path("weights").write_text("1")
+    Path("folder").mkdir()
+    shutil.copy("weights", "folder")
+    before = key_of(cell, cells.OnDisk(Path("weights")), cells.OnDisk(Path("folder")))
+    digest = digest_of(Path("weights"))
+    assert before["arguments"] == [digest, {"weights": digest}]
 
 
 SOURCES = {
