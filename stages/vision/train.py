@@ -27,6 +27,7 @@ from lib.vision.budget import check_budget
 from lib.vision.datasets import Dataset, dataset_file, read_dataset
 from lib.vision.images import Batches, standardise
 from lib.vision.parts import Block, check_parts, in_parts
+from lib.vision.rounded import rounded_loss
 from lib.vision.variants import InitScale, Variant, chosen_variants
 from lib.vision.vit import (
     MATRICES,
@@ -68,6 +69,8 @@ class Train(Seeds):
     controls: tuple[str, ...] = ()  # names in the table of cases
     randaugment: RandAugment | None = None
     n_cycles: Count = 1  # in which the learning rate falls, each a half cosine
+    # Written out, it is computed in bfloat16 on a CPU, weights rounded once a step.
+    gradient: Literal["autograd", "written out"] = "autograd"
 
     def __post_init__(self) -> None:
         if not self.init_scales and not self.controls:
@@ -77,6 +80,16 @@ class Train(Seeds):
         check_parts(self.parts, self.batch_size)
         if self.parts > 1 and self.cells_together > 1:
             raise ValueError(f"cells_together: wanted 1 beside parts, got {self.cells_together}")
+        if self.gradient == "written out":
+            self.check_written_out()
+
+    def check_written_out(self) -> None:
+        """Raise `ValueError` where the gradient that is written out is not of what is trained."""
+        wanted = {"device": "cpu", "precision": "bfloat16", "compile": False, "cells_together": 1}
+        for name, value in wanted.items():
+            got = getattr(self, name)
+            if got != value:
+                raise ValueError(f"{name}: wanted {value} beside gradient: written out, got {got}")
 
     @property
     def steps(self) -> list[int]:
@@ -206,6 +219,8 @@ def train(images: Dataset, params: Train, wanted: dict[Training, Checkpoints | N
 
     def loss(weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         x = standardise(x, *statistics)
+        if params.gradient == "written out":
+            return rounded_loss(weights, x, y)
         return training_loss(weights, x, y, params.precision, fused=fused)
 
     def wrapped(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
