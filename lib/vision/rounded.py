@@ -113,7 +113,7 @@ class Block(NamedTuple):
 
     X: Float[Tensor, "n_tokens d_model"]
     norm_1: tuple[Tensor, Tensor, Tensor]
-    QKV: tuple[Tensor, Tensor, Tensor]
+    QKV: tuple[Tensor, ...]
     S: Float[Tensor, "n_maps query token"]
     Z: Float[Tensor, "n_queries inner"]
     Y: Float[Tensor, "n_queries d_model"]

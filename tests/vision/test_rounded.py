@@ -56,7 +56,7 @@ def test_its_gradient_comes_from_it_as_from_any_value(problem):
 
 def test_models_that_are_not_written_out_are_refused(problem):
     weights, *batch = problem
-    with pytest.raises(InputError, match="gradient: wanted plain attention .* got gain_QK"):
+    with pytest.raises(InputError, match=r"gradient: wanted plain attention .* got gain_QK"):
         rounded_loss(with_qk_norm(weights), *batch)
     biased = ViT(**SIZES, attention_biases=True).initial_weights(
         IMAGE_SHAPE, N_CLASSES, 1.0, "layers", torch.Generator().manual_seed(0)
