@@ -38,10 +38,13 @@ N_BYTES = 200_000  # of a text
 
 @dataclass
 class Passed:
-    """Samples that went through a model, and how many of them were to have a slope."""
+    """Samples that went through a model, how many of them were to have a slope, and by how many
+    calls.
+    """
 
     n: int = 0
     n_sloped: int = 0
+    n_calls: int = 0
 
 
 @contextmanager
@@ -53,6 +56,7 @@ def counting() -> Iterator[Passed]:
         if type(module).__name__ == "LlamaForCausalLM":
             passed.n += len(made.logits)
             passed.n_sloped += len(made.logits) * made.logits.requires_grad
+            passed.n_calls += 1
 
     hook = register_module_forward_hook(count)
     try:
@@ -104,6 +108,7 @@ def rows_of(folder: Path) -> Iterator[Row]:
                 "pair": pair,
                 "batches": passed.n // size,
                 "with_backward": passed.n_sloped // size,
+                "calls": passed.n_calls,
                 "of_thorough": passed.n / found[0][0].n,
                 "same_rules": str(found[-1][1] == found[0][1]),
                 "cpu_s": seconds,

@@ -28,11 +28,11 @@ from lib.training.sgd import State, sgd
 from lib.training.stacked import Losses
 from lib.vision.datasets import dataset_file
 from lib.vision.images import Images, read_images, standardise
+from lib.vision.trainings import Recipe, Training, feed
 from lib.vision.variants import Variant
 from lib.vision.vit import ViT, forward_flops, training_loss
 from lib.work.command import run
 from lib.work.compute import available_cores
-from stages.vision.train import Train, Training, feed
 
 WARM_UP = 5  # steps, which compile and fill caches
 MOST_WORKERS = 14
@@ -40,7 +40,7 @@ IMAGENET_SIZE = 224
 IMAGENET_CLASSES = 1000
 
 
-def measured(params: Train, images: Images, seconds: float) -> dict[str, Any]:
+def measured(params: Recipe, images: Images, seconds: float) -> dict[str, Any]:
     """Rates of the training and of the plain loop, each taken over `seconds`."""
     device = use_device(params.device)
     weights = initial(params, images)
@@ -85,7 +85,7 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def initial(params: Train, images: Images) -> dict[str, Tensor]:
+def initial(params: Recipe, images: Images) -> dict[str, Tensor]:
     """The weights of the first seed at init scale 1."""
     sizes = tuple(images.train_images.shape[1:]), images.n_classes
     return params.model.initial_weights(*sizes, 1.0, "layers", generator(0, "weights"))
@@ -112,7 +112,7 @@ def steps_per_second(steps: Iterator[object], device: torch.device, seconds: flo
 
 
 def ours(
-    params: Train, images: Images, weights: dict[str, Tensor], device: torch.device
+    params: Recipe, images: Images, weights: dict[str, Tensor], device: torch.device
 ) -> Iterator[State]:
     """The states of the training as the stage runs it."""
     statistics = [s.to(device) for s in images.statistics()]
@@ -198,7 +198,7 @@ class OneByOne(Dataset):
         return (x.float() / 255 - 0.5) / 0.25, self.labels[index]
 
 
-def plain(params: Train, images: Images, device: torch.device) -> Iterator[float]:
+def plain(params: Recipe, images: Images, device: torch.device) -> Iterator[float]:
     """The losses of the plain loop, read step by step."""
     model = Textbook(params.model, tuple(images.train_images.shape[1:]), images.n_classes).to(
         device
@@ -226,7 +226,7 @@ def plain(params: Train, images: Images, device: torch.device) -> Iterator[float
             yield loss.item()
 
 
-def made(params: Train) -> Images:
+def made(params: Recipe) -> Images:
     """Noise of ImageNet's size and classes, enough for a batch."""
     draw = torch.Generator().manual_seed(0)
     tensors = {}
@@ -238,7 +238,7 @@ def made(params: Train) -> Images:
 
 
 def main(section: str, out: Path, images: Path | None = None, seconds: float = 20.0) -> None:
-    params = read_params(section, Train)
+    params = read_params(section, Recipe, part=True)
     if images is None:
         part = params.batch_size // params.parts
         params = replace(params, batch_size=part, parts=1, augmentation="none")

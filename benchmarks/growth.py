@@ -59,7 +59,8 @@ FAMILIES = (
         "d_model",
         (16, 32, 64),
         1,
-        "stages.gradual_rank.full_weights gradual_rank.full_weights runs rises.parquet",
+        "stages.gradual_rank.full_weights --section=gradual_rank.full_weights --runs=runs "
+        "--rises=rises.parquet",
         "runs",
         params={"gradual_rank.full_weights": {"log10_init_scales": [-4]}},
         sized=("gradual_rank.full_weights.d_model",),
@@ -86,12 +87,12 @@ FAMILIES = (
         "tokens L",
         (10, 12, 14),
         2,
-        "stages.decision_lists.flow decision_lists.flow decision_lists.solver.flow flow.parquet "
-        "many.tsv flow",
+        "stages.decision_lists.flow --section=decision_lists.flow "
+        "--solver=decision_lists.solver.flow --tasks=flow.parquet --of-many=many.tsv --flows=flow",
         "flow",
         (
-            "stages.decision_lists.generate groups.tsv flow.parquet scales.parquet "
-            "descend.parquet train.parquet",
+            "stages.decision_lists.generate --groups=groups.tsv --flow=flow.parquet "
+            "--scales=scales.parquet --descend=descend.parquet --train=train.parquet",
         ),
         tables={
             "groups.tsv": "group\tuse\tn_tokens\tseq_len\trepeats\t"
@@ -107,11 +108,13 @@ FAMILIES = (
         "d_model",
         (32, 64, 128),
         2,
-        "stages.vision.train vision.digits.train controls.tsv images runs",
+        "stages.vision.train --section=vision.digits.train --controls=controls.tsv "
+        "--images=images --runs=runs",
         "runs",
         (
-            "stages.vision.fetch vision.digits.data official",
-            "stages.vision.generate vision.digits.data official images",
+            "stages.vision.fetch --section=vision.digits.data --official=official",
+            "stages.vision.generate --section=vision.digits.data --official=official "
+            "--images=images",
         ),
         params={
             "vision.digits.train": {

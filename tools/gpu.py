@@ -433,16 +433,22 @@ class Work:
         place = "one_layer"
         samples = f"{place}/samples.safetensors"
         family = "low_rank_sparse"
-        generate = [f"stages.{family}.generate", f"{family}.generate", samples]
+        of_generate = f"--section={family}.generate"
+        generate = [f"stages.{family}.generate", of_generate, f"--dataset={samples}"]
         self._call(place, {family: section}, generate)
         seconds = {}
         losses = {}
         for name, kind in (("cpu", "cpu"), ("device", device)):
             train = section["train"] | {"device": kind, "seeds_together": SEEDS_TOGETHER}
             table = f"{place}/{name}.parquet"
-            given_to = [f"{family}.train", f"{family}.generate.n_seeds", str(CONFIGURATIONS)]
-            outs = [f"{place}/{name}", table]
-            command = [f"stages.{family}.train", *given_to, samples, *outs]
+            given_to = [
+                f"--section={family}.train",
+                f"--n-seeds={family}.generate.n_seeds",
+                f"--configurations={CONFIGURATIONS}",
+                f"--dataset={samples}",
+            ]
+            outs = [f"--runs={place}/{name}", f"--losses={table}"]
+            command = [f"stages.{family}.train", *given_to, *outs]
             seconds[name] = self._call(place, {family: section | {"train": train}}, command)
             losses[name] = read_table(self.folder / table)
         self._keep("one_layer.json", {"seconds": seconds, **compared(losses)})

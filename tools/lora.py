@@ -51,6 +51,7 @@ from lib.checkpoints.folders import (
     open_checkpoint,
 )
 from lib.checkpoints.gains import Ends, LinearUpdates, Parts, check_text
+from lib.checkpoints.known_structures import known_modules, misfits
 from lib.checkpoints.library import unloaded
 from lib.checkpoints.linear_modules import (
     by_layers,
@@ -151,7 +152,7 @@ def main(
         call("plan", **SECTIONS, **shared, text=text, spectra=spectra, thorough=wholly)
         named = named or hub_name(replace(begun, folder=base.resolve()))  # wherever it is read
         call("adapt", **shared, adapters=out / "adapters", ranks=ranks, name=named)
-        read_all_back(begun, tuned, text, out / "adapters", sizes, how.device)
+        read_all_back(begun, tuned, text, out / "adapters", sizes, how.device, saved=saved)
         if program:
             add_evaluations(program, out / "adapters")
     page(begun, tuned, text, out, how.max_loss_share, planned=plannable, saved=saved, kind=kind)
@@ -185,13 +186,15 @@ def checked(
     refused: dict[str, str] = {}
     n_parameters = 0
     checkpoints = [begun, *(snapshot.checkpoint for snapshot in snapshots)]
+    # without a live model, one whose structure is known needs neither transformers nor peft
+    known = text == "-" and not saved and all(known_modules(one) for one in checkpoints)
     try:
-        for one in checkpoints:
+        for one in () if known else checkpoints:
             check_architecture(one.model_folder, one.config)
     except InputError as error:
         plannable = False
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
-    if plannable:
+    if plannable and not known:
         own = [one for one in checkpoints if not isinstance(one, AdapterCheckpoint)]
         n_parameters = max(map(check_shapes, own))
         refused, n_adapted = adaptable(snapshots[-1].checkpoint)
@@ -265,11 +268,19 @@ def batches_of(
 
 
 def read_all_back(
-    base: Checkpoint, tuned: Path, text: str, adapters: Path, sizes: Measure, device: str
+    base: Checkpoint,
+    tuned: Path,
+    text: str,
+    adapters: Path,
+    sizes: Measure,
+    device: str,
+    *,
+    saved: bool,
 ) -> None:
     """Load every adapter by peft, and put into `adapters.json` the loss that it then has.
 
-    What is wrong with one is said there and on its card.
+    What is wrong with one is said there and on its card. Without a text, of a model whose structure
+    is known, names and shapes are compared here.
     """
     last = {name: one.checkpoint for name, one in last_of_runs(base, tuned).items()}
     batches = []
@@ -279,8 +290,13 @@ def read_all_back(
     listed = read_json(adapters / LISTED)
     for one in tqdm(listed, desc="loading by peft", unit="adapter"):
         folder = adapters / one["folder"]
-        own = aligned(base, last[one["run"]])
-        one |= read_back(own, folder, batches, device, one["loss"])
+        ended = last[one["run"]]
+        known = None if batches or saved else known_modules(ended)
+        if known is not None:
+            one |= {"loss": None, "own_loss": one["loss"], "wrong": misfits(folder, known)}
+        else:
+            own = aligned(base, ended)
+            one |= read_back(own, folder, batches, device, one["loss"])
         if one["wrong"]:
             card = folder / "README.md"
             said = f"{card.read_text()}\nDo not use it: {'; '.join(one['wrong'])}.\n"

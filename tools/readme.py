@@ -64,11 +64,13 @@ has to meet the bar, the worst one stands beside the median. A null is the same 
 unit, of what should do worse, such as training on permuted labels.
 
 If a claim has several cases, we show the one closest to its bar, and say in how many of them the
-null is beaten. The numbers on unseen seeds are of the same case.
+null is beaten. The numbers on unseen seeds are of the same case, or, if that one is of a published
+run, which is not repeated, of the repeated case that is closest to the bar.
 
 A claim that does not hold is a *finding* (it is wrong, and we say why), a *limit* (it holds in part
-of its cases) or a *bar missed* (it is better than its null, but outside of its bar). A *check* is a
-claim that no run could have failed; it guards our code and is no evidence.
+of its cases) or a *bar missed* (it is outside of its bar, and mostly still better than its null,
+which stands beside it). A *check* is a claim that no run could have failed; it guards our code and
+is no evidence.
 [statistics.md](statistics.md) says what all of this is worth.
 
 """
@@ -89,7 +91,7 @@ def section(family: str, items: Named, claims: Named, runs: Runs) -> str:
     """The items of one family, each with its claims, behind a table of their answers."""
     lines = [f"## {family}: {counted(items)}", ""]
     lines += ["| item | answer | size | unseen seeds | bar |", "|-|-|-|-|-|"]
-    lines += [as_row(marked(name, item)) for name, item in items.items()]
+    lines += [as_row(marked(name, item, claims)) for name, item in items.items()]
     for name, item in items.items():
         said = item.get("says") or item.get("asks")
         lines += ["", f'### <a id="{name}"></a>{item["title"]}', ""]
@@ -103,15 +105,15 @@ def section(family: str, items: Named, claims: Named, runs: Runs) -> str:
     return "\n".join(lines)
 
 
-def marked(name: str, item: dict[str, Any]) -> list[str]:
+def marked(name: str, item: dict[str, Any], claims: Named) -> list[str]:
     """The cells of an item in the table of its family: its answer and the three marks."""
     tested = item["claims"]
     return [
         f"[{item['title']}](#{name})",
         item["answer"],
         item.get("size", "") if tested else "",
-        of_item(item) if tested else "",
-        set_when(item),
+        of_item(item, claims) if tested else "",
+        set_when(item, claims),
     ]
 
 
@@ -172,16 +174,18 @@ def results(items: Named, claims: Named, runs: Runs) -> str:
     }
     lines = [
         f"- {item['headline']} [Figure]({item['figure']}), [claims]({linked(name)}). "
-        f"*{marks(item)}*"
+        f"*{marks(item, claims)}*"
         for name, item in shown.items()
     ]
     return "\n".join([*lines, "", *decided(shown, claims, runs)])
 
 
 def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
-    """A table of the claims that decide some items: the bar, and the numbers here and in runs."""
+    """A table of the claims that decide some items, of those that turned and of those that fail
+    here: the bar, and the numbers here and in runs.
+    """
     heads = [
-        "the claim that decides, or that turned",
+        "the claim that decides, that turned, or that fails",
         "bar",
         "here",
         *(f"seeds +{seeds}" for seeds in runs),
@@ -189,13 +193,14 @@ def decided(items: Named, claims: Named, runs: Runs) -> list[str]:
     lines = [as_row(heads), "|-" * len(heads) + "|"]
     for name, item in items.items():
         first = item["claims"][0]
-        alone = {first: comparison(claims[first], first, {})}
-        for claim, one in (comparisons(item, claims, runs) or alone).items():
-            absent = "–" if item["repeated"] else "not repeated"
+        failing = [claim for claim in item["claims"] if claims[claim]["holds"] is False]
+        turned = comparisons(item, claims, runs)
+        for claim in dict.fromkeys([first, *turned, *failing]):
+            repeated = claims[claim]["repeated"]
+            one = comparison(claims[claim], claim, runs if repeated else {})
+            absent = "–" if repeated else "not repeated"
             there = [
-                one.there[seeds] + missed(run[claim])
-                if item["repeated"] and seeds in one.there
-                else absent
+                one.there[seeds] + missed(run[claim]) if seeds in one.there else absent
                 for seeds, run in runs.items()
             ]
             linked_to = f"[{first_sentence(claims[claim]['statement'])}]({linked(name)})"
@@ -208,12 +213,13 @@ def missed(claim: Mapping[str, Any]) -> str:
     return ": missed" if claim["holds"] is False else ""
 
 
-def unsure(items: Named) -> str:
+def unsure(items: Named, claims: Named) -> str:
     """What does not hold, as two lists: claims of the papers, and questions of ours."""
 
     def listed(asked: bool) -> str:
         lines = [
-            f"- {item.get('headline') or first_sentence(item['found'])} [More]({linked(name)})"
+            f"- {item.get('headline') or first_sentence(item['found'])} [More]({linked(name)}). "
+            f"*Unseen seeds: {of_item(item, claims)}.*"
             for name, item in items.items()
             if item["answer"] in UNSURE and ("asks" in item) is asked
         ]
@@ -233,7 +239,10 @@ def score(items: Named) -> str:
     if repeated:
         runs = sorted({seeds for item in repeated for seeds in item["unseen"]}, key=int)
         unseen = f"On unseen seeds {len(repeated)} answers were tried again ({len(runs)} "
-        unseen += f"run{'s' if len(runs) > 1 else ''}): {turned} turned."
+        unseen += f"run{'s' if len(runs) > 1 else ''}): {len(repeated) - turned} were the same, "
+        unseen += f"{turned} turned."
+        kept = sum(not item["repeated"] for item in items.values() if item["claims"])
+        unseen += f" {kept} rest on published runs, which were not repeated." if kept else ""
     return f"The papers' items: {papers}. Our own questions: {ours}. {unseen}"
 
 
@@ -260,10 +269,10 @@ def fragile(items: Named) -> str:
     return "\n".join([as_row(heads), "|-" * len(heads) + "|", *lines])
 
 
-def marks(item: dict[str, Any]) -> str:
+def marks(item: dict[str, Any], claims: Named) -> str:
     """The three marks of an answer in a few words."""
     size = f"Size: {item['size']}. " if "size" in item else ""
-    return f"{size}Unseen seeds: {of_item(item)}. Bar: {set_when(item)}."
+    return f"{size}Unseen seeds: {of_item(item, claims)}. Bar: {set_when(item, claims)}."
 
 
 def first_sentence(text: str) -> str:
@@ -339,7 +348,7 @@ def main() -> None:
         "README.md": {
             "score": score(items),
             "results": results(items, claims, runs),
-            "what does not hold": unsure(items),
+            "what does not hold": unsure(items, claims),
             "what is fragile": fragile(items),
         },
         "docs/optimisers.md": conserved(ROOT / "metrics/gradual_rank/optimizers/tables"),

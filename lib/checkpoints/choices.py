@@ -49,7 +49,7 @@ def on_base(
         rest = beside_linear_layers(model, measure.linear.model, new, without=left)
     measure.linear.release()
     parts = {"choosing": Parts(choosing), "measured": Parts(measure.batches)}
-    lost = {name: measure.on(model, text.batches) for name, text in parts.items()}
+    lost = {name: measure.on(model, text) for name, text in parts.items()}
     last = parts["measured"]
     alone = keep("the base", partial(judged, model, partial(lost["measured"], {})))
     if rest:
@@ -80,7 +80,7 @@ def on_base(
         table = compared(parts, list(of_rule), choice, best, made, alone, whole)
         found.append(table.set_index(of_budget.index))
     columns = pd.concat(found).reindex(plans.index)
-    uncut = partial(losses_with_whole, model, begun, ended, last.batches)
+    uncut = partial(losses_with_whole, model, begun, ended, last)
     ceiling = keep("the ceiling", partial(judged, model, uncut))
     kept_share, kept_noise = last.kept(ceiling["losses"], alone["losses"], whole["losses"])
     losses = {

@@ -13,6 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import BOUND, ranged, unit_points, where
+from lib.pages.panels import grid, sized
 from lib.pages.style import (
     BLUE,
     BOUND_COLOR,
@@ -28,8 +30,6 @@ from lib.pages.style import (
     TEAL,
     VIRIDIS,
     number_panel,
-    ranged,
-    sized,
 )
 
 RULES = {  # in the order in which they are drawn: the first two are often the same
@@ -60,9 +60,9 @@ def share_lost(plans: pd.DataFrame) -> Figure:
         null = rows[rows["shuffle"] > 0]
         if len(null):
             found = null.groupby("budget")["share_lost"].agg(["min", "max"])
-            where = null.groupby("budget")["parameters"].max()
+            at = null.groupby("budget")["parameters"].max()
             axes.fill_between(
-                where,
+                at,
                 found["min"],
                 found["max"],
                 color=NULL_COLOR,
@@ -71,14 +71,14 @@ def share_lost(plans: pd.DataFrame) -> Figure:
                 label="attributed, shuffled",
             )
         for rule, (color, marker) in RULES.items():
-            chosen = rows[(rows["rule"] == rule) & (rows["shuffle"] == 0)]
+            chosen = where(rows, rule=rule, shuffle=0)
             if len(chosen):
                 chosen = chosen.assign(at=chosen.groupby("budget")["parameters"].transform("max"))
                 ranged(
                     axes, chosen, "at", "share_lost", color=color, marker=marker, ms=4, label=rule
                 )
         axes.set(xscale="log", xlabel="parameters of the adapter", title=title)
-        budgets = rows[rows["rule"] == "uniform"].groupby("budget")["parameters"].max()
+        budgets = where(rows, rule="uniform").groupby("budget")["parameters"].max()
         axes.set_xticks(budgets, labels=[f"{n:,}\nrank {budget}" for budget, n in budgets.items()])
         axes.minorticks_off()
         axes.axhline(0, color="black", lw=0.8)
@@ -99,14 +99,14 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
         groups = [
             (
                 f"{model}, {name}",
-                *(t[(t["model"] == model) & (t["run"] == name)] for t in (plans, modules)),
+                *(where(t, model=model, run=name) for t in (plans, modules)),
             )
             for model, name in first.items()
         ]
     figure, panels = _panels(len(groups), height=3.4, width=4.6)
     for axes, (title, plan, listed) in zip(panels, groups, strict=True):
         rule = "attributed" if (plan["rule"] == "attributed").any() else "uniform"
-        chosen = plan[(plan["rule"] == rule) & (plan["shuffle"] == 0) & (plan["budget"] == budget)]
+        chosen = where(plan, rule=rule, shuffle=0, budget=budget)
         [ranks] = chosen["ranks"]
         kinds, layers = zip(*(_kind(name) for name in listed["module"]), strict=True)
         names = list(dict.fromkeys(kinds))
@@ -184,16 +184,16 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame, bar: Bar | None = None) 
     figure, panels = _panels(len(groups), height=3.3, label="loss, nats")
     for axes, (title, rows), (_, part) in zip(panels, groups, _kinds(losses), strict=True):
         for what, color in PRUNED.items():
-            chosen = rows[rows["what"] == what]
+            chosen = where(rows, what=what)
             if len(chosen):
                 ranged(axes, chosen, "rate", "loss", color=color, marker="o", ms=4, label=what)
         tuned = part["loss_tuned"].mean()
         axes.axhline(tuned, color="black", lw=0.9, ls=":", label="tuned")
         if bar:
-            cost = rows[rows["what"] == "updates, smallest first"].groupby("rate")["loss"].mean()
+            cost = where(rows, what="updates, smallest first").groupby("rate")["loss"].mean()
             asked = tuned + bar.ends[0] * (cost - tuned)
             said = f"at random, {bar.words(' times the cost')}"
-            axes.plot(asked.index, asked, "--", color=BOUND_COLOR, lw=1.2, label=said)
+            axes.plot(asked.index, asked, **BOUND, lw=1.2, label=said)
         axes.axhline(
             part["loss_without_linear"].mean(),
             color=INITIAL_COLOR,
@@ -213,17 +213,15 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
     what the text itself adds to W_V W_Oᵀ.
     """
     models = sorted(heads["model"].unique())
-    size = sized(4.4 * len(models), 5.2)
-    figure, panels = plt.subplots(
-        2, len(models), figsize=size, sharex=True, sharey=True, squeeze=False
-    )
+    size = (4.4 * len(models), 5.2)
+    figure, panels = grid(2, len(models), size, sharex=True, sharey=True)
     asked: dict[Axes, float] = {}
     for row, (product, color) in zip(panels, MATRIX_COLORS.items(), strict=True):
         texts = {"language": (color, "text"), "permuted": (NULL_COLOR, "text in random order")}
         for axes, model in zip(row, models, strict=True):
-            here = heads[(heads["model"] == model) & (heads["module"] == product)]
+            here = where(heads, model=model, module=product)
             for text, (shade, name) in texts.items():
-                rows = here[here["text"] == text]
+                rows = where(here, text=text)
                 for offset, part in rows.groupby("offset"):
                     means = part.groupby("step")["stable_rank"].mean()
                     label = f"{name}, offset {offset}" if offset else name
@@ -231,7 +229,7 @@ def heads_through_training(heads: pd.DataFrame, bar: Bar | None = None) -> Figur
                     axes.plot(means.index, means, label=label, **line)
             axes.set(xscale="log")
             if product == "W_VO":
-                last = here[here["step"] == here["step"].max()]
+                last = where(here, step=here["step"].max())
                 ends = last.groupby("text", observed=True)["stable_rank"].mean()
                 learned, permuted = (float(ends.get(text, np.nan)) for text in texts)
                 ratio = permuted / learned if learned else np.nan
@@ -256,7 +254,7 @@ def trained_adapters(trained: pd.DataFrame, bar: Bar | None = None) -> Figure:
     """The loss of the base with a trained adapter minus that with the uniform rank and the same
     seed, by rule, with a bar at the median.
     """
-    rows = trained[trained["part"] == "measured"]
+    rows = where(trained, part="measured")
     keys = ["kind", "model", "seed"]
     losses = rows.pivot_table(index=keys, columns="rule", values="loss", observed=True)
     rules = [rule for rule in TRAINED if rule in losses]
@@ -269,8 +267,8 @@ def trained_adapters(trained: pd.DataFrame, bar: Bar | None = None) -> Figure:
     for axes, ((model, kind), part) in zip(panels, groups, strict=True):
         for place, rule in enumerate(rules):
             values = (part[rule] - part["uniform"]).to_numpy()
-            spots = place + np.linspace(-0.18, 0.18, len(values))
-            axes.plot(values, spots, "o", ms=4, mfc="none", color=TRAINED[rule])
+            look: Any = {"along": "x", "spread": 0.18, "ms": 4, "mfc": "none"}
+            unit_points(axes, place, values, TRAINED[rule], **look)
             axes.plot([np.median(values)], [place], "|", ms=22, mew=2, color=TRAINED[rule])
         axes.axvline(0, color=BLUE, lw=1)
         axes.set_yticks(range(len(rules)), labels=rules)
@@ -292,14 +290,14 @@ def rules_by_architecture(rules: pd.DataFrame, bar: Bar | None = None) -> Figure
     budgets, with a point for each base and a bar at their median.
     """
     by = ["kind", "architecture", "base", "budget"]
-    plain = rules[rules["shuffle"] == 0]
+    plain = where(rules, shuffle=0)
     lost = plain.pivot_table(index=by, columns="rule", values="share_lost", observed=True)
     lost["shuffled"] = rules[rules["shuffle"] > 0].groupby(by, observed=True)["share_lost"].min()
     above = lost[list(AGAINST)].sub(lost["uniform"], axis=0).groupby(level=by[:3]).mean()
     groups = list(above.groupby(level="kind"))
     names = sorted(rules["architecture"].unique())
-    size = sized(3.2 * len(groups) + 1.2, 0.42 * len(names) + 1.2)
-    figure, [panels] = plt.subplots(1, len(groups), figsize=size, sharey=True, squeeze=False)
+    size = (3.2 * len(groups) + 1.2, 0.42 * len(names) + 1.2)
+    figure, [panels] = grid(1, len(groups), size, sharey=True)
     for axes, (kind, part) in zip(panels, groups, strict=True):
         _points(axes, part, names, {rule: (rule, color) for rule, color in AGAINST.items()})
         axes.axvline(0, color=BLUE, lw=1)
@@ -351,16 +349,16 @@ def runtimes(losses: pd.DataFrame, bar: Bar) -> Figure:
     figure, (axes, apart) = plt.subplots(1, 2, figsize=sized(9.6, 3.6))
     labels = {"mixed": (LOST_COLOR, "mixed ranks"), "equal": (GREEN, "padded to one rank")}
     for ranks, (color, name) in labels.items():
-        rows = losses[losses["ranks"] == ranks]
+        rows = where(losses, ranks=ranks)
         places = range(len(rows))
         axes.plot(places, rows["llama_cpp"], "o-", color=color, label=f"llama.cpp, {name}")
         distance = (rows["llama_cpp"] - rows["peft"]).abs()
         apart.plot(places, distance.clip(lower=LEAST_APART), "o", color=color, label=name)
         for panel in (axes, apart):
             panel.set_xticks(places, labels=rows["adapter"], parse_math=False)
-    peft = losses[losses["ranks"] == "equal"]["peft"]
+    peft = where(losses, ranks="equal")["peft"]
     axes.plot(range(len(peft)), peft, "k_", ms=14, mew=2, label="peft, both")
-    [alone] = losses[losses["ranks"] == "none"]["peft"]
+    [alone] = where(losses, ranks="none")["peft"]
     axes.axhline(alone, color=INITIAL_COLOR, lw=0.9, ls=":", label="the base alone")
     axes.set(xlabel="adapter", ylabel="loss, nats", xlim=(-0.4, len(peft) - 0.6))
     axes.legend(fontsize=7.5)
@@ -376,16 +374,14 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
     """Leading singular values of the largest updates, a line per snapshot, with the edge of
     rounding of the last; where not all values are known, a band up to what each may be.
     """
-    rows = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
+    rows = where(spectra, of="update", head=0)
     if (rows["layer"] > 0).any():  # names need not hold a number
         rows = rows[rows["layer"] > 0]
-    last = rows[rows["step"] == rows["step"].max()].nlargest(n_modules, "norm")
+    last = where(rows, step=rows["step"].max()).nlargest(n_modules, "norm")
     label = "singular value of the update"
     figure, panels = _panels(len(last), height=3.1, width=3.1, label=label)
     for axes, (_, final) in zip(panels, last.iterrows(), strict=True):
-        chosen = rows[
-            (rows["module"] == final["module"]) & (rows["run"] == final["run"])
-        ].sort_values("step")
+        chosen = where(rows, module=final["module"], run=final["run"]).sort_values("step")
         for i, (_, row) in enumerate(chosen.iterrows()):
             sigma = np.asarray(row["singular_values"])[:n_values]
             shade = VIRIDIS(0.85 * (i + 1) / len(chosen) if len(chosen) > 1 else 0.4)
@@ -398,7 +394,7 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
             if len(errors):  # the leading values alone are known, each from below
                 axes.fill_between(numbers, sigma, sigma + errors, color=shade, alpha=0.3, lw=0)
         if final["edge"] > 0:  # none of what an adapter adds
-            axes.axhline(final["edge"], color=BOUND_COLOR, ls="--", lw=1, label="edge of rounding")
+            axes.axhline(final["edge"], **BOUND, lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")
         name = str(final["module"]).removesuffix(".weight")
         axes.set_title(name, fontsize=7, parse_math=False)
@@ -417,8 +413,8 @@ def _points(
             values = table.xs(name, level="architecture")[column].to_numpy()
             height = place + (i - (len(looks) - 1) / 2) * 0.25
             said = label if place == 0 else None
-            heights = np.full(len(values), height)
-            axes.plot(values, heights, "o", ms=3.5, mfc="none", color=color, label=said)
+            look: Any = {"along": "x", "ms": 3.5, "mfc": "none", "label": said}
+            unit_points(axes, height, values, color, **look)
             axes.plot([np.median(values)], [height], "|", ms=8, mew=2, color=color)
     axes.set_ylim(len(names) - 0.5, -0.5)
 
@@ -429,13 +425,8 @@ def _panels(
     """Panels in at most two columns, the first of which has the label of y."""
     columns = min(n, 2)
     lines = -(-n // columns)
-    figure, panels = plt.subplots(
-        lines,
-        columns,
-        figsize=sized(width * columns + 0.6, height * lines),
-        squeeze=False,
-        sharey=share_y,
-    )
+    size = (width * columns + 0.6, height * lines)
+    figure, panels = grid(lines, columns, size, sharey=share_y)
     for row in panels:
         row[0].set_ylabel(label)
     return figure, list(panels.flat)[:n]

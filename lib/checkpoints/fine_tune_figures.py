@@ -6,6 +6,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lib.pages.marks import BOUND, ranged, unit_points, where
+from lib.pages.panels import grid, sized
 from lib.pages.style import (
     BLUE,
     BOUND_COLOR,
@@ -17,8 +19,6 @@ from lib.pages.style import (
     PERMUTED_COLOR,
     TEAL,
     number_panel,
-    ranged,
-    sized,
 )
 
 RULES = {"uniform": (BLUE, "s"), "attributed": (GREEN, "o"), "water-filling": (TEAL, "v")}
@@ -37,16 +37,15 @@ def kept_by_rank(plans: pd.DataFrame, ceilings: pd.Series | None = None) -> Figu
     `ceilings` are the shares that all layers keep together, uncut, one a seed: a band.
     """
     kinds = [kind for kind in KINDS if kind in set(plans["kind"])]
-    size = sized(4.4 * len(kinds) + 0.4, 3.6)
-    figure, [panels] = plt.subplots(1, len(kinds), figsize=size, sharey=True, squeeze=False)
+    figure, [panels] = grid(1, len(kinds), (4.4 * len(kinds) + 0.4, 3.6), sharey=True)
     for axes, kind in zip(panels, kinds, strict=True):
-        rows = plans[(plans["kind"] == kind) & (plans["shuffle"] == 0)]
+        rows = where(plans, kind=kind, shuffle=0)
         for rule, (color, marker) in RULES.items():
-            chosen = rows[rows["rule"] == rule]
+            chosen = where(rows, rule=rule)
             if len(chosen):
                 ranged(axes, chosen, "budget", "kept", color=color, marker=marker, label=rule)
         for share in SHARES:
-            axes.axhline(share, color=BOUND_COLOR, ls="--", lw=1)
+            axes.axhline(share, **BOUND, lw=1)
             axes.annotate(f"{share:.0%}", (0.99, share), xycoords=("axes fraction", "data"),
                           ha="right", va="top", fontsize=8, color=BOUND_COLOR)  # fmt: skip
         if ceilings is not None:
@@ -72,11 +71,11 @@ def trained_by_rank(fits: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(figsize=sized(5.6, 3.6))
     columns = {
         **{f"LoRA,\nrank {rank}": (rows, ORANGE) for rank, rows in _trained(fits)},
-        "all weights": (fits[fits["kind"] == "gentle"], GREEN),
-        "all weights,\npermuted labels": (fits[fits["kind"] == "permuted"], PERMUTED_COLOR),
+        "all weights": (where(fits, kind="gentle"), GREEN),
+        "all weights,\npermuted labels": (where(fits, kind="permuted"), PERMUTED_COLOR),
     }
     for place, (rows, color) in enumerate(columns.values()):
-        axes.plot([place] * len(rows), rows["accuracy"], "o", mfc="none", color=color)
+        unit_points(axes, place, rows["accuracy"], color, mfc="none")
         axes.plot([place], [rows["accuracy"].mean()], "_", ms=22, mew=2, color=color)
     axes.set_xticks(range(len(columns)), labels=list(columns))
     axes.set(ylabel="share of new samples that are right", ylim=(0, None))
@@ -93,7 +92,7 @@ def heads_by_step(spectra: pd.DataFrame) -> Figure:
     for axes, (product, color) in zip(panels, MATRIX_COLORS.items(), strict=True):
         shades = {"gentle": (color, "true labels"), "permuted": (PERMUTED_COLOR, "permuted labels")}
         for kind, (shade, label) in shades.items():
-            rows = heads[(heads["kind"] == kind) & (heads["module"] == product)]
+            rows = where(heads, kind=kind, module=product)
             if len(rows):
                 by = rows.groupby(["seed", "step"])["stable_rank"].median().reset_index()
                 ranged(axes, by, "step", "stable_rank", color=shade, marker="o", label=label)
@@ -106,5 +105,5 @@ def heads_by_step(spectra: pd.DataFrame) -> Figure:
 
 def _trained(fits: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The fits of adapters that were trained, by rank."""
-    rows = fits[fits["kind"] == "lora"]
+    rows = where(fits, kind="lora")
     return [(str(rank), part) for rank, part in rows.groupby("rank")]

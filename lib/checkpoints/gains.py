@@ -11,9 +11,11 @@ from torch import Tensor
 
 from lib.checkpoints.factors import moved
 from lib.checkpoints.folders import Checkpoint, aligned
+from lib.checkpoints.known_structures import known_places
 from lib.checkpoints.library import refusing
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import linear_places, open_base, open_tuned_model
+from lib.checkpoints.part_losses import part_losses
 from lib.checkpoints.texts import (
     Batch,
     batch_losses,
@@ -160,16 +162,15 @@ class GainMeasure:
         return batch_losses(self.linear.model, self.batches)
 
     def on(
-        self, model: torch.nn.Module, parts: Sequence[Batch]
+        self, model: torch.nn.Module, parts: "Parts", some: slice = slice(None)
     ) -> Callable[[Mapping[str, int]], list[float]]:
-        """The losses of another model, such as the base, on parts of a text, by the ranks of the
-        adapter that it gets.
+        """The losses of another model, such as the base, on some parts of a text, by the ranks of
+        the adapter that it gets.
 
         The model computes in its own type; the adapter is added to a layer's output in float32, as
         peft does.
         """
         layers = linear_modules(model)
-        own_type = [in_type_of(model, part) for part in parts]
         device = next(model.parameters()).device
 
         def lost(ranks: Mapping[str, int]) -> list[float]:
@@ -179,7 +180,7 @@ class GainMeasure:
                 by_columns = stored_as_columns(layers[name])
                 hooks.append(layers[name].register_forward_hook(_adding(update, by_columns)))
             try:
-                return [mean_loss(model, [part]) for part in own_type]
+                return losses_of(model, parts, some)
             finally:
                 for hook in hooks:
                     hook.remove()
@@ -272,6 +273,13 @@ class Parts:
         self.weights = np.array(shares(self.batches)) / len(self.batches)
         self.of_batch = np.array(of_batch)
 
+    def of_batches(self, some: slice = slice(None)) -> list[list[Batch]]:
+        """Some of the parts, those of one batch together."""
+        found: dict[int, list[Batch]] = {}
+        for i, part in zip(self.of_batch[some].tolist(), self.batches[some], strict=True):
+            found.setdefault(i, []).append(part)
+        return list(found.values())
+
     def mean(self, losses: Sequence[float]) -> float:
         """The loss over all parts."""
         return float(self.weights @ np.array(losses))
@@ -311,16 +319,17 @@ class Parts:
         return min(means, key=means.__getitem__)
 
 
-def losses_of(model: torch.nn.Module, parts: Parts) -> list[float]:
-    """The loss of each part."""
-    return [mean_loss(model, [part]) for part in parts.batches]
+def losses_of(model: torch.nn.Module, parts: Parts, some: slice = slice(None)) -> list[float]:
+    """The loss of each part, or of some."""
+    own_type = [[in_type_of(model, part) for part in of] for of in parts.of_batches(some)]
+    return part_losses(model, own_type)
 
 
 def losses_with_whole(
     model: torch.nn.Module,
     base: Mapping[str, Weight],
     tuned: Mapping[str, Weight],
-    parts: Sequence[Batch],
+    parts: Parts,
 ) -> list[float]:
     """The losses of a model, such as the base, with every linear update whole, none of it cut.
 
@@ -332,7 +341,7 @@ def losses_with_whole(
         adding = _adding_whole(base[name], tuned[name], stored_as_columns(layers[name]))
         hooks.append(layers[name].register_forward_hook(adding))
     try:
-        return [mean_loss(model, [in_type_of(model, part)]) for part in parts]
+        return losses_of(model, parts)
     finally:
         for hook in hooks:
             hook.remove()
@@ -356,7 +365,7 @@ def check_text(
     """
     base = aligned(base, tuned)
     if not batches:
-        places = linear_places(tuned)
+        places = known_places(tuned) or linear_places(tuned)
         left = [n for n, (at, _) in places.items() if at in base.tensors and n not in without]
         return [], len(left)
     shares(batches)

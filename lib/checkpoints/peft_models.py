@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 
 from lib.checkpoints.adapters import lora_config, with_adapter
 from lib.checkpoints.folders import Checkpoint
-from lib.checkpoints.gains import Parts, in_type_of
+from lib.checkpoints.gains import Parts, losses_of
 from lib.checkpoints.library import quiet, refusing, unloaded
 from lib.checkpoints.linear_modules import stored_as_columns
 from lib.checkpoints.models import open_base
 from lib.checkpoints.stored import WEIGHTS
-from lib.checkpoints.texts import Batch, mean_loss
+from lib.checkpoints.texts import Batch
 from lib.files.files import InputError
 
 LORA = "lora_"  # in the name of a factor
@@ -138,7 +138,7 @@ def read_back(
             if not batches:
                 return {"loss": None, "own_loss": own_loss, "wrong": wrong}
             parts = Parts(batches)
-            losses = [mean_loss(adapted, [in_type_of(model, part)]) for part in parts.batches]
+            losses = losses_of(adapted, parts)
     except InputError as error:
         return {"loss": None, "own_loss": own_loss, "wrong": [str(error)]}
     loss = parts.mean(losses)

@@ -31,7 +31,7 @@ def raced(
     ends = sorted({min(max(HEAT, n_parts // QUARTER), n_parts), n_parts})
     found: dict[str, list[float]] = {rule: [] for rule in of_rule}
     for begin, end in pairwise([0, *ends]):
-        lost = measure.on(model, parts.batches[begin:end])
+        lost = measure.on(model, parts, slice(begin, end))
         for rule, losses in found.items():
             ranks = of_rule[rule]
             name = f"choosing {begin} to {end}, on the base {ranks}"

@@ -23,12 +23,11 @@ FORECASTS = {
 }
 
 
-def of_case(learned: Table, case: str, **columns: float) -> Table:
-    """The rows of a case, and of these values of columns."""
-    rows = learned[learned["case"] == case]
-    for column, value in columns.items():
-        rows = rows[rows[column] == value]
-    return rows
+def where(table: Table, **values: str | float) -> Table:
+    """The rows of a table whose columns have these values."""
+    for column, value in values.items():
+        table = table[table[column] == value]
+    return table
 
 
 def named(rows: Table) -> Table:
@@ -126,7 +125,7 @@ def start_changes(rows: Table) -> dict[str, pd.Series]:
 def adapter_measures(learned: Table) -> list[Row]:
     """Every measure of the table."""
     apart, head, close, plus, scaled, both, output, adam = (
-        of_case(learned, case)
+        where(learned, case=case)
         for case in ("apart", "head", "close", "plus", "scaled", "both", "output", "adam")
     )
     found = setup_rows({"n_seeds": apart["seed"].nunique()} | in_order_of_sigma(close))

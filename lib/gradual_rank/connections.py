@@ -118,7 +118,7 @@ def second_sizes(
 
 
 def reached(times: Vector, log_size: Vector, wanted: float, rate: float) -> float:
-    """When a log first is at what is wanted; behind the last time it goes on at a rate.
+    """When a log first is at what is wanted; after the last time it goes on at a rate.
 
     Before the first time it is the first.
     """

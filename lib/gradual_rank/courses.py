@@ -1,7 +1,6 @@
 """The course of one flow: looks at it, the middles of its plateaus, and its events."""
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,9 +9,9 @@ from torch import Tensor
 
 from lib.files.files import InputError
 from lib.gradual_rank.diagonal_heads import same_entry
-from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, with_events, with_samples
+from lib.gradual_rank.flow import Crossings, LogCoordinates, Samples, Solver, log_flow
 from lib.gradual_rank.problems import Problem
-from lib.training.stiff_flow import Step, Vector
+from lib.training.stiff_flow import Vector
 
 Rows = list[dict[str, Any]]
 
@@ -49,40 +48,24 @@ def course(
     wanted = sorted((float(time), kind, i) for time, kind, i in every)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
     found: dict[str, Rows] = {kind: [] for kind in (*looks, "events", "grown")}
-    flow = log_flow(loss, start, end, **solver.on(loss))
-    for samples, risen, higher in _watched(
-        flow, start, [time for time, *_ in wanted], solver.threshold, grown
-    ):
-        for i, y in samples:
+    samples = Samples(start.y, [time for time, *_ in wanted])
+    risen = Crossings(start, solver.threshold)
+    higher = Crossings(start, grown)
+    for step in log_flow(loss, start, end, **solver.on(loss)):
+        for i, y in samples.seen(step):
             time, kind, number = wanted[i]
             p = start.products(y)
             relative = float(loss.value(torch.from_numpy(p))) / initial
             seen = {"p": p, "loss": relative, "charge": y / -log_scale, "look": number}
             found[kind].append({"time": time, "rescaled_time": time / -log_scale, **seen})
-        found["events"] += [vars(event) for event in risen]
-        found["grown"] += [vars(event) for event in higher]
+        found["events"] += [vars(event) for event in risen.seen(step)]
+        found["grown"] += [vars(event) for event in higher.seen(step)]
         if max(len(found["events"]), len(found["grown"])) > solver.max_events:
             raise InputError(
                 f"wanted at most max_events, {solver.max_events}, rises and falls of products, got "
                 "more"
             )
     return found
-
-
-def _watched(
-    flow: Iterable[Step],
-    start: LogCoordinates,
-    times: list[float],
-    threshold: float,
-    grown: float,
-) -> Iterator[tuple[Any, Any, Any]]:
-    """The samples, the events and the events at the higher level of each step of a flow."""
-    first, second, third = itertools.tee(flow, 3)
-    sampled = with_samples(first, start.y, times)
-    risen = with_events(second, start, threshold)
-    higher = with_events(third, start, grown)
-    for (_, samples), (_, events), (_, of_grown) in zip(sampled, risen, higher, strict=True):
-        yield samples, events, of_grown
 
 
 def twins(

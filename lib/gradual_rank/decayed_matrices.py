@@ -7,11 +7,14 @@ Decay of both factors of a product $W = P Q^\top$ has the nuclear norm of W in t
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lib.gradual_rank.full_heads import SharedTokensHead, first_rise, gaussian_factors, targets
@@ -22,6 +25,23 @@ Factors = Float[Tensor, "side product seed decay d d"]
 Rest = tuple[Float[np.ndarray, "seed decay"], Float[np.ndarray, "seed decay"]]
 
 
+class Look(NamedTuple):
+    """The factors and the losses of every training after a number of steps."""
+
+    number: int
+    factors: Factors
+    loss: Float[Tensor, "seed decay"]
+
+
+class Nearness(NamedTuple):
+    """How near to rest, as a share of λ, a head is at rest; what has risen of it is above the
+    threshold.
+    """
+
+    threshold: float
+    near: float
+
+
 @dataclass(frozen=True)
 class DecayedHeads:
     r"""Heads of several seeds, each trained with several decays λ from the same start.
@@ -30,7 +50,8 @@ class DecayedHeads:
     \sigma_1$ nothing rises.
     """
 
-    head: SharedTokensHead
+    X: Float[Tensor, "seed sample token d"]
+    Y: Float[Tensor, "seed 1 sample token d"]
     start: Factors
     loss_at_zero: Float[Tensor, "seed decay"]
     G: Float[Tensor, "seed decay d d"]
@@ -46,16 +67,15 @@ class DecayedHeads:
         Tokens, a teacher of full rank and the start have N(0, 1) entries; the sizes are the number
         of samples, their length and the width of their tokens.
         """
-        together = (-1, len(shares), -1, -1, -1)
         X = tokens_of(seeds, *sizes)
         d = sizes[-1]
-        head = SharedTokensHead(X, targets(X, seeds, [d]).expand(together))
+        Y = targets(X, seeds, [d])
         start = gaussian_factors(d, seeds, "full start")[:, :, :, None]
-        start = start.expand(-1, -1, *together[:-1])
+        start = start.expand(-1, -1, -1, len(shares), -1, -1)
         zero = torch.zeros_like(start[0, 0])
-        loss, _, G = head.loss_and_gradients(zero, zero)
+        loss, _, G = _trained_together(X, Y, len(shares)).loss_and_gradients(zero, zero)
         sigma = torch.linalg.matrix_norm(G, 2)
-        return cls(head, start, loss, G, sigma, torch.tensor(shares, dtype=torch.float64) * sigma)
+        return cls(X, Y, start, loss, G, sigma, torch.tensor(shares, dtype=torch.float64) * sigma)
 
     def expected_rise(
         self, log_scale: float, threshold: float, rate: float
@@ -66,9 +86,57 @@ class DecayedHeads:
         forecast = first_rise(self.G, self.start, log_scale, threshold, rate)
         return decayed_rise(forecast, self.sigma, self.decays, rate)
 
-    def descent(self, scale: float, rate: float) -> Iterator[Step]:
-        """Gradient descent from the start times the scale (`decayed_descent`)."""
-        return decayed_descent(self.head, scale * self.start, rate, self.decays)
+    @cached_property
+    def head(self) -> SharedTokensHead:
+        """The losses of all trainings."""
+        return _trained_together(self.X, self.Y, self.decays.shape[1])
+
+    def only(self, which: Int[Tensor, " kept"]) -> "DecayedHeads":
+        """The heads with these of the decays."""
+        return replace(
+            self,
+            start=self.start[:, :, :, which],
+            loss_at_zero=self.loss_at_zero[:, which],
+            G=self.G[:, which],
+            sigma=self.sigma[:, which],
+            decays=self.decays[:, which],
+        )
+
+    def looks(
+        self, scale: float, rate: float, every: int, rest: Nearness | None = None
+    ) -> Iterator[Look]:
+        """Yield what gradient descent from the start times the scale is at after so many steps each
+        (`decayed_descent`), from the start on.
+
+        With `rest`, a decay of which every head has come to rest is followed no longer: its heads
+        stay as they are. The looks then end with the last decay; heads without any are never waited
+        for.
+        """
+        W = scale * self.start
+        loss = self.loss_at_zero
+        moving = torch.arange(self.decays.shape[1])
+        rested = torch.zeros(len(moving), dtype=torch.bool)
+        begin = 0
+        number = 0
+        first = 0
+        while True:
+            heads = self.only(moving)
+            steps = decayed_descent(heads.head, W[:, :, :, moving], rate, heads.decays)
+            for step in islice(steps, first, None, every):
+                number = begin + step.number
+                now = step.weights["factors"]
+                W = W.index_copy(3, moving, now)
+                loss = loss.index_copy(1, moving, step.loss)
+                yield Look(number, W, loss)
+                if rest is not None:
+                    rested = heads.at_rest(now, *rest).all(0)
+                    if rested.any():
+                        break
+            begin = number
+            first = every  # a look at where it begins has been yielded
+            moving = moving[~rested]
+            if not (self.decays[:, moving] > 0).any():
+                return
 
     def rests(self, W: Factors, threshold: float) -> dict[str, Rest]:
         """The `spectral_rest` of both products: of what has risen of each, and of what has not."""
@@ -80,20 +148,27 @@ class DecayedHeads:
             for k, name in enumerate(("KQ", "VO"))
         }
 
-    def at_rest(self, W: Factors, threshold: float, near: float) -> bool:
-        """Whether every head with a decay is as near to rest as a share of λ.
+    def at_rest(self, W: Factors, threshold: float, near: float) -> Bool[Tensor, "seed decay"]:
+        """Which heads are as near to rest as a share of λ; without decay none is.
 
         What has not risen of a product is seldom at rest, and costs a fifth of `rests`: it is asked
         first.
         """
-        decaying = self.decays > 0
         P, Q = W
         _, *slopes = self.head.loss_and_gradients(*(P @ Q.mT))
-        for G in slopes:
-            if bool((off_rest(G, self.decays)[decaying] > near).any()):
-                return False
+        off = torch.stack([off_rest(G, self.decays) for G in slopes]).amax(0)
+        possible = (self.decays > 0) & (off <= near)
+        if not possible.any():
+            return possible
         found = np.array([*self.rests(W, threshold).values()])
-        return bool(found[..., decaying.numpy()].max() <= near)
+        return possible & torch.from_numpy(found.max((0, 1)) <= near)
+
+
+def _trained_together(X: Tensor, Y: Tensor, n: int) -> SharedTokensHead:
+    """The losses of n trainings of each seed on the same tokens [seed, sample, token, d], with the
+    same targets [seed, 1, sample, token, d].
+    """
+    return SharedTokensHead(X, Y.expand(-1, n, -1, -1, -1))
 
 
 def largest_of(W: Factors) -> Float[Tensor, "seed decay"]:

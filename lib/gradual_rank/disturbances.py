@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from lib.gradual_rank.flow import LogCoordinates, log_flow, with_samples
+from lib.gradual_rank.flow import LogCoordinates, Samples, log_flow
 from lib.training.devices import generator
 from lib.training.stiff_flow import Loss, Vector
 
@@ -60,7 +60,8 @@ def states_at(
     """
     numbers = {"rtol": rtol, "atol": atol, "curvature": curvature, "active": active}
     followed = log_flow(loss, start, float(times[-1]), **numbers)
-    return [y for _, found in with_samples(followed, start.y, times.tolist()) for _, y in found]
+    samples = Samples(start.y, times.tolist())
+    return [y for step in followed for _, y in samples.seen(step)]
 
 
 def gaussians(seed: int, *purpose: int | str, sigma: float, size: int) -> Noise:

@@ -239,42 +239,58 @@ class Event:
     rises: bool
 
 
-def with_events(
-    flow: Iterable[Step], start: LogCoordinates, threshold: float
-) -> Iterator[tuple[Step, list[Event]]]:
-    """Yield each step of a flow with the events in it: a coordinate rises to the threshold or falls
-    to half of it.
+class Crossings:
+    """An observer of a flow, asked at each step in turn: a coordinate rises to the threshold or
+    falls to half of it.
 
     One level to rise and a lower one to fall, so that what lingers at the threshold is counted
     once. A coordinate beyond the threshold from the start rises at the beginning of the flow.
     """
-    up = start.level(threshold)
-    down = start.level(threshold / 2)
-    active = np.zeros(len(up), bool)
-    for step in flow:
-        begun = np.flatnonzero(~active & (np.abs(step.origin) >= up))
+
+    def __init__(self, start: LogCoordinates, threshold: float):
+        self._up = start.level(threshold)
+        self._down = start.level(threshold / 2)
+        self._active = np.zeros(len(self._up), bool)
+
+    def seen(self, step: Step) -> list[Event]:
+        """The events in the step, in order."""
+        begun = np.flatnonzero(~self._active & (np.abs(step.origin) >= self._up))
         events = [Event(step.before, int(i), int(np.sign(step.origin[i])), True) for i in begun]
-        active[begun] = True
-        events += _events(step, active, up, down)
+        self._active[begun] = True
+        events += _events(step, self._active, self._up, self._down)
         for event in events:
-            active[event.coordinate] = event.rises
-        yield step, events
+            self._active[event.coordinate] = event.rises
+        return events
 
 
-def with_samples(
-    flow: Iterable[Step], start: Vector, times: Sequence[float]
-) -> Iterator[tuple[Step, list[tuple[int, Vector]]]]:
-    """Yield each step of a flow with the states at those of the rising times that lie in it.
+class Samples:
+    """An observer of a flow, asked at each step in turn: the states at rising times."""
 
-    Each state comes with the number of its time; at time 0 it is the start.
-    """
-    k = 0
-    for step in flow:
+    def __init__(self, start: Vector, times: Sequence[float]):
+        self._start = start
+        self._times = times
+        self._next = 0
+
+    def seen(self, step: Step) -> list[tuple[int, Vector]]:
+        """The states at those of the times that lie in the step, each with the number of its time.
+
+        At time 0 it is the start.
+        """
         found = []
-        while k < len(times) and times[k] <= step.time:
-            found.append((k, start if times[k] == 0 else step.path(times[k])))
-            k += 1
-        yield step, found
+        while self._next < len(self._times) and self._times[self._next] <= step.time:
+            time = self._times[self._next]
+            found.append((self._next, self._start if time == 0 else step.path(time)))
+            self._next += 1
+        return found
+
+
+def with_events(
+    flow: Iterable[Step], start: LogCoordinates, threshold: float
+) -> Iterator[tuple[Step, list[Event]]]:
+    """Yield each step of a flow with the events in it, as `Crossings` sees them."""
+    crossings = Crossings(start, threshold)
+    for step in flow:
+        yield step, crossings.seen(step)
 
 
 def _events(step: Step, active: Bool[np.ndarray, " p"], up: Vector, down: Vector) -> list[Event]:

@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lib.files.files import InputError
-from lib.matrices.ranks import stable_rank
 
 Tokens = Float[np.ndarray, "head sample token d"]
 Lengths = Float[np.ndarray, "head sample token 1"]
@@ -48,6 +47,10 @@ class Weights(NamedTuple):
     def only(self, index: Int[np.ndarray, " kept"]) -> "Weights":
         """The weights of some heads."""
         return Weights(self.factors[:, index], self.gain[index])
+
+    def scaled(self, sizes: Each) -> "Weights":
+        """The weights with factors that are each head's own size times these; gains stay."""
+        return Weights(sizes[:, None, None] * self.factors, self.gain)
 
 
 @dataclass(frozen=True)
@@ -123,10 +126,14 @@ class Heads:
         factors[:2] *= slowed[:, None, None]
         return Weights(factors, slowed * slopes.gain)
 
+    def kept(self, moved: Weights, before: Weights, steps: Each) -> Weights:
+        """The weights after a step from those before: as moved, with no norm set right."""
+        return moved
+
     def ratio(self, W: Weights) -> Each:
         r"""The ratio $\rho = |W_{VO}|_F / (|W_K|_F |W_Q|_F)$."""
-        W_K, W_Q, W_V, W_O = W.factors
-        return norm(W_V @ W_O.swapaxes(-1, -2)) / (norm(W_K) * norm(W_Q))
+        W_K, W_Q, _, _ = W.factors
+        return norm(products(W).VO) / (norm(W_K) * norm(W_Q))
 
     def growth(self, W: Weights) -> Each:
         r"""The rate $\sigma_1(G)$ at which W_VO grows from zero under the attention of W.
@@ -134,11 +141,10 @@ class Heads:
         $G = -\partial L / \partial W_{VO}$ is taken at $W_{VO} = 0$.
         """
         factors = W.factors.copy()
-        d = factors.shape[-1]
         factors[2] = 0
-        factors[3] = np.eye(d)
+        factors[3] = np.eye(factors.shape[-1])
         _, slopes = self.loss_and_slopes(Weights(factors, W.gain))
-        return np.linalg.svd(slopes.factors[2], compute_uv=False)[..., 0]
+        return singular_values(slopes.factors[2])[..., 0]
 
     def _unit(self, K: Tokens) -> tuple[Tokens, Lengths]:
         """The keys, or queries, of length one where they are normalised; and their lengths."""
@@ -187,6 +193,24 @@ def norm(W: Float[np.ndarray, "*batch d d"]) -> Float[np.ndarray, "*batch"]:
     return np.sqrt(np.square(W).sum((-2, -1)))
 
 
+def singular_values(W: Float[np.ndarray, "*batch d d"]) -> Float[np.ndarray, "*batch d"]:
+    """The singular values of each matrix, from the largest on."""
+    return np.linalg.svd(W, compute_uv=False)
+
+
+class Products(NamedTuple):
+    """The products of the factors of every head."""
+
+    KQ: Float[np.ndarray, "head d d"]
+    VO: Float[np.ndarray, "head d d"]
+
+
+def products(W: Weights) -> Products:
+    r"""$W_{KQ} = W_K W_Q^\top$ and $W_{VO} = W_V W_O^\top$ of every head."""
+    W_K, W_Q, W_V, W_O = W.factors
+    return Products(W_K @ W_Q.swapaxes(-1, -2), W_V @ W_O.swapaxes(-1, -2))
+
+
 class Moment(NamedTuple):
     """Where the heads are that are still followed: their numbers, times and weights."""
 
@@ -203,8 +227,9 @@ def flow(
 ) -> Iterator[Moment]:
     """The heads at every step of their flow, each until `over` says that it is.
 
-    Steps are those of the midpoint rule. Every head has a step of its own, in which no matrix moves
-    by more than the share `longest` of its norm.
+    Steps are those of Heun's method: the mean of the velocities at both ends of Euler's step. Every
+    head has a step of its own, in which no matrix moves by more than the share `longest` of its
+    norm.
     """
     numbers = np.arange(len(start.gain))
     W = start
@@ -222,35 +247,8 @@ def flow(
         last = heads.velocity(W.moved(steps, first))
         mean = Weights((first.factors + last.factors) / 2, (first.gain + last.gain) / 2)
         steps = np.minimum(steps, longest * (norm(W.factors) / norm(mean.factors)).min(0))
-        W = W.moved(steps, mean)
+        W = heads.kept(W.moved(steps, mean), W, steps)
         times = times + steps
-
-
-class Look(NamedTuple):
-    """What some heads are at a moment, beside their start."""
-
-    turned: Each  # how far W_KQ is from its start, over the norm that it had there
-    angle: Each  # between W_K and its start, in degrees
-    sigma: Each  # the largest singular value of W_VO
-    stable_rank: Each  # of the update of W_KQ; 0 where there is none
-    drift: Each  # the larger relative change of the norms of W_K and W_Q
-
-
-def look(now: Weights, start: Weights) -> Look:
-    """How far keys have turned, values have risen and norms have drifted."""
-    W_K, W_Q, W_V, W_O = now.factors
-    first_K, first_Q, _, _ = start.factors
-    W_KQ = first_K @ first_Q.swapaxes(-1, -2)
-    update = W_K @ W_Q.swapaxes(-1, -2) - W_KQ
-    inner = (W_K * first_K).sum((-2, -1)) / (norm(W_K) * norm(first_K))
-    norms = norm(now.factors[:2]) / norm(start.factors[:2])
-    return Look(
-        turned=norm(update) / norm(W_KQ),
-        angle=np.degrees(np.arccos(np.clip(inner, -1, 1))),
-        sigma=np.linalg.svd(W_V @ W_O.swapaxes(-1, -2), compute_uv=False)[..., 0],
-        stable_rank=stable_rank(np.linalg.svd(update, compute_uv=False)),
-        drift=np.abs(norms - 1).max(0),
-    )
 
 
 def unit_tokens(X: Tokens) -> Tokens:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lib.files.files import InputError
-from lib.gradual_rank.normalized_heads import Each, Heads, Weights
+from lib.gradual_rank.normalized_heads import Each, Heads, Weights, singular_values
 
 Squares = Float[np.ndarray, "head d d"]
 Sigma = Float[np.ndarray, "saddle d"]
@@ -87,7 +87,7 @@ def events(sigma_KQ: Sigma, sigma_VO: Sigma) -> Events:
 
     The exponent of $W_K, W_Q \sim \alpha^{b}$ falls from one at the rate $\sigma_1(G_{KQ})$ of the
     saddle at which the head waits, and that of the j-th direction of W_VO that has not risen at
-    $\sigma_j(G_{VO})$. What is first at zero rises. Infinite where W_KQ does not rise behind the
+    $\sigma_j(G_{VO})$. What is first at zero rises. Infinite where W_KQ does not rise after the
     last of these saddles.
     """
     left = np.ones(sigma_VO.shape[1])
@@ -123,11 +123,6 @@ def spread(G: Float[np.ndarray, "*batch d d"], time: Each | float) -> np.ndarray
     above = np.concatenate([(U * c) @ Uh, (U * h) @ Vh], -1)
     below = np.concatenate([(V * h) @ Uh, (V * c) @ Vh], -1)
     return np.concatenate([above, below], -2)
-
-
-def singular_values(W: Squares) -> Float[np.ndarray, "head d"]:
-    """The singular values of each matrix."""
-    return np.linalg.svd(W, compute_uv=False)
 
 
 def rates(W: Squares, first: Each) -> Float[np.ndarray, "head d"]:

@@ -1,11 +1,15 @@
-"""Cuts of a model's updates to low ranks, and the nulls of such a cut."""
+"""Cuts of a model's updates to low ranks, the nulls of such a cut, and what each leaves."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from lib.matrices.low_rank import truncated_models
+from lib.low_rank_sparse.one_layer import MATRICES, numbers, score
+from lib.low_rank_sparse.patterns import Samples
+from lib.matrices.low_rank import in_random_directions, truncated_models
+from lib.matrices.spectra import gaussian_of_equal_norm
+from lib.training.devices import generator
 
 Weights = Mapping[str, Tensor]
 ALONE = {"W_Q and W_K": ("W_Q", "W_K"), "W_V": ("W_V",), "W_O": ("W_O",)}
@@ -53,3 +57,40 @@ def changed_updates(
         start = W_0[name].double().cpu()
         found[name] = (start + change(W[name].double().cpu() - start, name)).to(W[name])
     return found
+
+
+def truncations(
+    initial: Weights,
+    model: Weights,
+    test: Samples,
+    *,
+    ranks: Sequence[int],
+    ranks_alone: Sequence[int],
+    random_seed: int,
+    seed: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield what each cut to a rank leaves, and each null of a cut to rank 2.
+
+    The nulls of a training's `seed` are drawn from the `random_seed`.
+    """
+    begun = {name: initial[name] for name in MATRICES}
+    ended = {name: model[name] for name in MATRICES}
+
+    def projected(update: Tensor, name: str) -> Tensor:
+        draw = generator(random_seed, "random directions", seed, name)
+        return in_random_directions(update, 2, draw)
+
+    def noise(update: Tensor, name: str) -> Tensor:
+        draw = generator(random_seed, "gaussian", seed, name)
+        return gaussian_of_equal_norm(update, draw)
+
+    cuts = [
+        *low_rank_models(ended, begun, ranks, ranks_alone),
+        Cut("random directions", 2, changed_updates(ended, begun, projected)),
+        Cut("gaussian", min(model["W_O"].shape), changed_updates(ended, begun, noise)),
+    ]
+    for cut in cuts:
+        scores = score(
+            {**cut.weights}, model["readout"], test.tokens, test.labels, test.is_relevant
+        )
+        yield {"kind": cut.kind, "rank": cut.rank, **numbers(scores)}

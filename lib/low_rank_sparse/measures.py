@@ -18,23 +18,27 @@ Tables = Mapping[str, pd.DataFrame]
 
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 PAIRS = {"W_Q and W_K": ["Q", "K"], "W_V and W_O": ["V", "O"]}  # with the columns of energy.py
+OF_NEURONS = ("n_neurons", "init_scale")  # what may vary so that neurons part otherwise
 # The theorem wants fewer confusion tokens than this share of the label-relevant ones: 1 / (2 e).
 CONFUSION_ALLOWED = 1 / (2 * math.e)
 
 
 def rows_of_configuration(
     name: str,
-    own: Tables,
-    null: Tables,
+    permuted: str,
+    tables: Tables,
     *,
     steps: Sequence[int],
     pruning_rate: float,
     corollary_from: float,
 ) -> list[Row]:
-    """The rows of a configuration's measures, by its own tables and those of its null.
+    """The rows of a configuration's measures, by its rows of the tables and those of its null.
 
-    A case is its name, with that of a matrix where there is a value for each.
+    The null is the configuration of that name, with permuted labels. A case is the configuration's
+    name, with that of a matrix where there is a value for each.
     """
+    own = {key: of[of["configuration"] == name] for key, of in tables.items()}
+    null = {key: of[of["configuration"] == permuted] for key, of in tables.items()}
     alone = {
         **training_measures(own["training"]),
         **truncation_measures(own["truncate"]),
@@ -48,6 +52,16 @@ def rows_of_configuration(
         *update_rows(name, own["spectra"], steps),
         *null_rows(name, null["spectra"], null["directions"], null["neurons"], steps),
     ]
+
+
+def n_trained(training: pd.DataFrame, name: str) -> int:
+    """How many seeds of a configuration were trained."""
+    return training.loc[training["configuration"] == name, "seed"].nunique()
+
+
+def values_rate(prune: pd.DataFrame) -> float:
+    """The share of the rows of W_V that were pruned."""
+    return prune["rate"][prune["what"] == "rows of W_V"].max()
 
 
 def training_measures(training: pd.DataFrame) -> Measures:
@@ -316,23 +330,21 @@ def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
 
     The sweep shows the energy in the leading k directions, k the number of label-relevant patterns,
     and the gap behind them. Where k varies, with the labels, it also shows the losses at ranks k
-    and k - 1, else how the neurons part. Matrices that are judged together are judged by the worse,
-    and in a null by the nearest to low rank.
+    and k - 1, and what rank 2 costs; where the neurons or their start vary, how they part. Matrices
+    that are judged together are judged by the worse, and in a null by the nearest to low rank.
     """
     gaps = rows[["W_Q_gap", "W_K_gap"]]
     if rows["permuted"].all():
         return {"swept_gap": by_value(rows.assign(of=gaps.min(axis=1)), "of")}
-    columns = {
-        "swept_rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"],
-        "swept_energy": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
-        "swept_gap": gaps.max(axis=1),
-    }
-    if (rows["varies"] == "labels").all():
+    of_labels = (rows["varies"] == "labels").all()
+    columns = {"swept_rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"]} if of_labels else {}
+    columns["swept_energy"] = rows[["W_Q_energy", "W_K_energy"]].min(axis=1)
+    columns["swept_gap"] = gaps.max(axis=1)
+    if of_labels:
         columns["swept_energy_2_of_values"] = rows[["W_V_energy_2", "W_O_energy_2"]].min(axis=1)
-        more = ["hinge_at_rank_below", "hinge_at_rank_k"]
-    else:
-        more = ["small_share", "large_over_small"]
-    columns |= {name: rows[name] for name in more}
+        columns |= {name: rows[name] for name in ("hinge_at_rank_below", "hinge_at_rank_k")}
+    elif rows["varies"].isin(OF_NEURONS).all():
+        columns |= {name: rows[name] for name in ("small_share", "large_over_small")}
     return {name: by_value(rows.assign(of=column), "of") for name, column in columns.items()}
 
 

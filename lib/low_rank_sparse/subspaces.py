@@ -29,3 +29,17 @@ def place(
     return [
         {"span": name, "alignment": alignment(leading, span).item()} for name, span in spans.items()
     ]
+
+
+def places_of_keys(
+    initial: Mapping[str, Tensor], model: Mapping[str, Tensor], mu: Float[Tensor, "pattern dim"]
+) -> list[dict[str, Any]]:
+    """Where the two leading directions of the update of W_K lie, on its tokens' side.
+
+    The spans are that of the two discriminative patterns, and that with the mean of all others.
+    """
+    spans = {
+        "discriminative": mu[:2],
+        "with mean irrelevant": torch.cat([mu[:2], mu[2:].mean(0, keepdim=True)]),
+    }
+    return place(model["W_K"].cpu().double() - initial["W_K"].cpu().double(), spans)

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
-from lib.files.params import Count, Positive, Seeds, Steps, parse
+from lib.files.files import InputError
+from lib.files.params import Count, Positive, Seeds, Steps, parse, read_cases
 from lib.low_rank_sparse.configurations import named
 from lib.low_rank_sparse.one_layer import Error, Neurons
 from lib.low_rank_sparse.patterns import (
@@ -126,6 +128,17 @@ class Problem(Training, PatternSizes):
     def labelled(self) -> PatternTask:
         """How its samples are made, with the patterns of its classes."""
         return self.task(patterns_of_classes(self.labels))
+
+
+def read_sweeps(files: Sequence[Path], shared: Row) -> list[tuple[Sweep, str]]:
+    """The sweeps of all tables, each with its table; names are distinct."""
+    found: dict[str, tuple[Sweep, str]] = {}
+    for file in files:
+        for sweep in read_cases(file, Sweep, shared=shared):
+            if sweep.name in found:
+                raise InputError(f"{file}: wanted a sweep of its own, got {sweep.name!r} again")
+            found[sweep.name] = (sweep, str(file))
+    return list(found.values())
 
 
 def problems(

@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import kendalltau
 
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
@@ -53,7 +52,12 @@ def order(last: Vector, ended: Vector) -> float:
 
     NaN stands for fewer than two directions.
     """
-    return float(kendalltau(last, -ended).statistic) if len(last) > 1 else math.nan
+    if len(last) < 2:
+        return math.nan
+    # it takes a third of a second to load, and few who read this module ask for an order
+    from scipy.stats import kendalltau
+
+    return float(kendalltau(last, -ended).statistic)
 
 
 def separate(begun: Vector, ended: Vector) -> float:

@@ -59,7 +59,7 @@ class Claim:
     `median`. A null is measured in the same cases, or is one measure for all; which of the two is
     better, `better` says, not the bar. A figure is a name in the run's folder, with the
     TABLE.COLUMN that shows the claim there. In the sentence and in `why`, braces hold numbers of
-    the run (`filled` of stages/claims.py).
+    the run (`filled` of lib/pages/answers.py).
     """
 
     statement: str
@@ -189,7 +189,11 @@ class Family:
 
     def is_repeated(self, item: Item, claim: Claim) -> bool:
         """Whether the pipeline measures something of the claim, so that other seeds repeat it."""
-        return any(self._run_name(item, one) in self.runs for one in claim.measures.values())
+        return any(self.is_made(item, measure) for measure in claim.measures.values())
+
+    def is_made(self, item: Item, measure: str) -> bool:
+        """Whether the pipeline makes a measure of an item; else it is of a published run."""
+        return self._run_name(item, measure) in self.runs
 
     def _run_name(self, item: Item, measure: str) -> str:
         found = MEASURE.fullmatch(measure)

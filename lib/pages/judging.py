@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lib.files.params import Interval
-from lib.pages.claims import VERDICTS, Claim, Item
+from lib.pages.claims import Claim, Item
 from lib.pages.statistics import interval, middle
 
 Values = Mapping[str, Any]  # a measure at a scale: `cases`, the name of each, and `values`
@@ -148,32 +148,6 @@ def unseen_mark(kind: str, name: str, judged: Judged, runs: Mapping[str, Any]) -
         return {}
     turned = any(one[decides] != judged[decides] for one in found.values())
     return {"unseen": found, "fragile": turned}
-
-
-def on_unseen_seeds(judged: Judged) -> str:
-    """What is said of a claim or an item on seeds that set no bar, with its number here and in each
-    run.
-    """
-    if not judged.get("repeated"):
-        return "not repeated: a published run"
-    if "unseen" not in judged:
-        return "not run"
-    said = [
-        ("here", judged),
-        *((f"on seeds +{seeds}", one) for seeds, one in judged["unseen"].items()),
-    ]
-    if judged["fragile"]:
-        return f"fragile ({'; '.join(f'{where} {_decided(one)}' for where, one in said)})"
-    return f"the same ({'; '.join(f'{where} {_deciding_number(one)}' for where, one in said)})"
-
-
-def _decided(one: Judged) -> str:
-    decided = one["answer"] if "answer" in one else VERDICTS[one["holds"]]
-    return f"{decided}, {_deciding_number(one)}"
-
-
-def _deciding_number(one: Judged) -> str:
-    return one["number"] if "number" in one else short(one.get("value"))
 
 
 def number(judged: Judged) -> str:

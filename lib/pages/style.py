@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import Any, SupportsFloat
+from typing import Any
 
 import matplotlib
 
@@ -13,7 +13,6 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import Colormap, LinearSegmentedColormap
@@ -196,22 +195,3 @@ def _views(figure: Figure) -> list[str]:
         f'{box.width + left + right:.0f} {box.height + above + below:.0f}"/>\n'
         for name, box in inner.items()
     ]
-
-
-def sized(width: float, height: float) -> tuple[float, float]:
-    """The size of a figure in inches, which is never wider than it is read."""
-    return min(width, READ_WIDTH), height
-
-
-def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object) -> None:
-    """The mean of a column at each value of another, and a band from the least to the largest."""
-    found = rows.groupby(by)[column].agg(["mean", "min", "max"])
-    (drawn,) = axes.plot(found.index, found["mean"], **line)  # pyright: ignore
-    axes.fill_between(
-        found.index, found["min"], found["max"], color=drawn.get_color(), alpha=0.16, lw=0
-    )
-
-
-def scale_label(init_scale: SupportsFloat) -> str:
-    """The init scale as the figures name it."""
-    return f"init scale {float(init_scale):g}"

@@ -1,8 +1,9 @@
 """What runs on seeds that set no bar say of items and claims, in words, beside what was found here.
 
 The bar stands beside the numbers, and where every value has to meet it, so does the worst one. A
-claim is compared in one case, here and in a run: the one that turned, or else the one that is
-nearest to the bar here. A run that has no such case shows its own, with its name.
+claim is compared in one case, here and in a run: the one that turned, or else, of those that such a
+run repeats, the one that is nearest to the bar here. A run that has no such case, or fails in
+another one, shows its own, with its name.
 """
 
 import math
@@ -49,12 +50,17 @@ def bar_in_words(claim: Judged) -> str:
     return f"{what} {wanted}" if math.isfinite(end) else f"{what} in {bar.text}"
 
 
-def set_when(item: Judged) -> str:
-    """Whose the bar of an item is, and when it was set; an item without claims has none."""
+def set_when(item: Judged, claims: Named) -> str:
+    """Whose bar an item's first claim has, when it was set, and whether the bars of its other
+    claims differ (checks aside); empty without claims.
+    """
     said = item.get("stood", "")
     if said.startswith("a check"):
         return "a check, which no run could have failed"
-    return f"ours, {said}" if said.startswith("set") else said
+    tested = [claims[name] for name in item["claims"] if not claims[name].get("check")]
+    differ = len({claim["stood"] for claim in tested}) > 1
+    whose = f"ours, {said}" if said.startswith("set") else said
+    return f"{whose} (the main claim's; others differ)" if differ else whose
 
 
 def threshold(claim: Judged) -> str:
@@ -71,6 +77,17 @@ def worst(claim: Judged, one: Judged) -> float | None:
     bar = Interval(claim["interval"])
     by_end = {"less": high, "more": low, "near": high if bar.high - high < low - bar.low else low}
     return by_end[claim["better"]]
+
+
+def with_worst(claim: Judged, name: str, runs: Runs) -> Judged:
+    """The claim in which every run on unseen seeds has its worst value too, where that decides."""
+    if claim.get("over") != "every" or "unseen" not in claim:
+        return claim
+    unseen = {
+        seeds: one | {"worst": worst(claim, runs.get(seeds, {}).get(name, {}))}
+        for seeds, one in claim["unseen"].items()
+    }
+    return {**claim, "unseen": unseen}
 
 
 def numbers(claim: Judged, one: Judged) -> str:
@@ -114,12 +131,13 @@ def comparison(claim: Judged, name: str, runs: Runs) -> Compared:
     """The bar of a claim, its numbers here, and those of every run, each with its case."""
     there = {seeds: run[name] for seeds, run in runs.items() if name in run}
     failing = [one for one in there.values() if one["holds"] != claim["holds"]]
-    turned = next((one for one in failing if not one["holds"]), claim)
+    turned = next((one for one in failing if not one["holds"]), claim.get("tried", claim))
     here = _same_case(claim, turned) or claim
     said = {}
     for seeds, one in there.items():
         same = _same_case(one, here)
-        said[seeds] = numbers(claim, same) if same else _with_case(claim, one)
+        alike = same is not None and same.get("holds", one["holds"]) == one["holds"]
+        said[seeds] = numbers(claim, same) if same and alike else _with_case(claim, one)
     return Compared(bar_in_words(claim), _with_case(claim, here), said)
 
 
@@ -140,10 +158,11 @@ def of_claim(claim: Judged, name: str, runs: Runs) -> str:
     return f"fragile: {', '.join(other)} ({said})"
 
 
-def of_item(item: Judged) -> str:
+def of_item(item: Judged, claims: Named) -> str:
     """Whether unseen seeds give the same answer, and which other one, without numbers."""
     if not item.get("repeated"):
-        return NOT_REPEATED
+        turned = any(claims[name].get("fragile") for name in item["claims"])
+        return f"{NOT_REPEATED}; but another of its claims turned" if turned else NOT_REPEATED
     if "unseen" not in item:
         return NOT_RUN
     if not item["fragile"]:
@@ -155,8 +174,8 @@ def of_item_with_numbers(item: Judged, claims: Named, runs: Runs) -> str:
     """What unseen seeds say of an item, with the numbers of the claims that turned, or else of the
     claim that decides.
     """
-    said = of_item(item)
-    if said in (NOT_REPEATED, NOT_RUN) or not runs:
+    said = of_item(item, claims)
+    if not item.get("repeated") or said == NOT_RUN or not runs:
         return said
     compared = comparisons(item, claims, runs)
     return f"{said} ({'; '.join(map(str, compared.values()))})" if compared else said

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.integrate import BDF, LSODA
+from scipy.linalg.lapack import dgetrf, dgetrs
 
 Vector = Float[np.ndarray, " n"]
 NEAR = 10  # a step slower than so many times the velocity of rest may have come to rest
@@ -50,6 +51,29 @@ def gradient(loss: Loss, p: Vector) -> Vector:
     return g
 
 
+class DirectBDF(BDF):
+    """The BDF method of scipy, whose Newton systems go to LAPACK without scipy.linalg in between.
+
+    The routines are those that scipy calls, and so are the bits of every step. Around systems of a
+    few equations scipy's own calls take longer than LAPACK does.
+    """
+
+    def __init__(self, *system: Any, **options: Any):
+        super().__init__(*system, **options)
+
+        def lu(A: Float[np.ndarray, "n n"]) -> tuple[np.ndarray, np.ndarray]:
+            self.nlu += 1
+            factors, pivots, _ = dgetrf(np.asarray_chkfinite(A), overwrite_a=True)
+            return factors, pivots
+
+        def solve_lu(factored: tuple[np.ndarray, np.ndarray], b: Vector) -> Vector:
+            solution, _ = dgetrs(*factored, np.asarray_chkfinite(b), overwrite_b=True)
+            return solution
+
+        self.lu = lu
+        self.solve_lu = solve_lu
+
+
 @dataclass(frozen=True)
 class Step:
     """A step of the flow from its state at `before` to its state at `time`, and the path between
@@ -86,7 +110,7 @@ def stiff_flow(
     iterations, at least two a step, come to rest at a stationary point, about which LSODA wanders
     within the tolerance. Raises `StalledError` where the solver gives up.
     """
-    solver = {"LSODA": LSODA, "BDF": BDF}[method](
+    solver = {"LSODA": LSODA, "BDF": DirectBDF}[method](
         lambda _, x: velocity(x),
         begin,
         start,

@@ -1,18 +1,32 @@
 """Trained models whose updates are cut to a rank, or that lose weights, MLP neurons or heads."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
+from lib.files.files import InputError
+from lib.files.runs import Run, open_runs
 from lib.matrices.low_rank import doubling_ranks, truncated_models
 from lib.matrices.pruning import Order, magnitude_masks, n_pruned, removal_order
 from lib.training.attention import merge_heads, split_heads
 from lib.vision.vit import ATTENTION, MATRICES, Weights, forward_flops, remove_heads, remove_neurons
 
 Models = Iterator[tuple[dict[str, Any], Weights]]  # each with what was done to it
+
+
+def plain_runs(runs: Path, init_scales: tuple[float, ...], section: str) -> list[Run]:
+    """The plain runs of these init scales; raises `InputError` where there is none."""
+    plain = [one for one in open_runs(runs, "vision") if one.layout.cell["control"] == "none"]
+    chosen = [one for one in plain if one.layout.cell["init_scale"] in init_scales]
+    if not chosen:
+        known = sorted(one.layout.cell["init_scale"] for one in plain)
+        wanted = f"wanted some of {known}, the plain runs in {runs}"
+        raise InputError(f"{section}.init_scales: {wanted}; got {list(init_scales)}")
+    return chosen
 
 
 def truncated(initial: Weights, final: Weights) -> Models:

@@ -12,6 +12,9 @@ import numpy as np
 import pandas as pd
 
 from lib.files.files import InputError, sha256
+from lib.vision.sources import given_folder
+from lib.vision.tables.fetched import FILES
+from lib.work.compute import spread
 
 SUFFIXES = frozenset(
     [
@@ -19,7 +22,7 @@ SUFFIXES = frozenset(
         *(".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
     ]
 )
-COLUMNS = ["part", "class", "name", "bytes", "sha256"]
+TOGETHER = 1000  # files whose digests a job takes
 
 
 class ImageFile(NamedTuple):
@@ -91,13 +94,24 @@ def _images_of(folder: Path, root: Path) -> list[Path]:
     return found
 
 
+def listed(source_folder: str, label: str) -> pd.DataFrame:
+    """The image files of a folder of one's own, each read once; `label` names the work."""
+    root = given_folder(source_folder)
+    files = list_images(root)
+    parts = [files[i : i + TOGETHER] for i in range(0, len(files), TOGETHER)]
+    found = spread(described, [(root, part) for part in parts], label=label, unit="part")
+    table = pd.concat(found, ignore_index=True)
+    print(f"{len(table)} images of {table['class'].nunique()} classes in {root}")
+    return table
+
+
 def described(root: Path, files: Sequence[ImageFile]) -> pd.DataFrame:
     """The files with their bytes and digests, each read once."""
     rows = []
     for file in files:
         path = root / file.name
         rows.append((*file, path.stat().st_size, sha256(path)))
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return FILES.frame(rows)
 
 
 def read_file(root: Path, name: str, digest: str) -> bytes:

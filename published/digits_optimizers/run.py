@@ -194,7 +194,9 @@ class Work:
         cases = {f"{rule} {labels}": variant for (rule, labels), variant in variants.items()}
         del cases[f"{plain.name} true"]  # which stage trains anyway
         runs = self._trained("trained", {}, cases)
-        self._once("spectra", cases, ("stages.spectra", "trained", "spectra.parquet"))
+        self._once(
+            "spectra", cases, ("stages.spectra", "--runs=trained", "--spectra=spectra.parquet")
+        )
         named = pd.DataFrame(
             [
                 {"rule": rule, "labels": labels, **runs[at.run].layout.cell}
@@ -243,15 +245,17 @@ class Work:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "params.yaml").write_text(json.dumps(params, indent=1))
         (self.folder / "cases.tsv").write_text("\n".join(lines) + "\n")
-        data = f"vision.{SECTION}.data"
+        data = f"--section=vision.{SECTION}.data"
+        official = "--official=data/official"
+        images = f"--images={DATASET}"
         self._once(
             "images",
             self.data,
-            ("stages.vision.fetch", data, "data/official"),
-            ("stages.vision.generate", data, "data/official", str(DATASET)),
+            ("stages.vision.fetch", data, official),
+            ("stages.vision.generate", data, official, images),
         )
-        section = f"vision.{SECTION}.train"
-        command = ("stages.vision.train", section, "cases.tsv", str(DATASET), runs)
+        section = f"--section=vision.{SECTION}.train"
+        command = ("stages.vision.train", section, "--controls=cases.tsv", images, f"--runs={runs}")
         self._once(runs, [train, lines], command)
         return {one.folder.name: one for one in open_runs(self.folder / runs)}
 

@@ -31,6 +31,7 @@ from lib.vision.measures import LABELS, PRODUCTS, plain_typed, ranks_of
 from lib.vision.tables.drawn import DRAWN, read_drawn
 from lib.vision.tables.qk_norm import OF_QK_NORM
 from lib.vision.tables.trained import SPECTRA
+from lib.vision.trainings import Training, publish
 from lib.vision.turns import MOVED, of_attentions, turns, with_attention
 from lib.vision.variants import Variant
 from lib.work.cells import key_of
@@ -38,7 +39,7 @@ from lib.work.command import run
 from lib.work.compute import spread, write_figures
 from lib.work.schemas import write_tables_of
 from stages import spectra
-from stages.vision.train import Train, Training, publish, train_together
+from stages.vision.train import Train, train_together
 from tools.publish import provenance
 
 OUT = Path("published/digits_qk_norm")
@@ -93,7 +94,7 @@ def train(images: Path, folder: Path, params: Train) -> None:
     ]
     list(spread(train_together, jobs, label="QK-norm", total=len(jobs) * params.n_steps))
     for variant in variants(params):
-        publish(folder / "runs", variant, params, key)
+        publish(folder / "runs", variant, params.seeds, params, key)
     spectra.main(folder / "runs", folder / "spectra.parquet")
 
 

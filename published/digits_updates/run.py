@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from lib.files.params import load_yaml, read_params
 from lib.files.runs import Run, open_run, open_runs
 from lib.files.tables import compact, read_table, write_json, write_table
+from lib.matrices import stacks
 from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import product_singular_values
 from lib.pages.bars import read_bars
@@ -36,6 +37,7 @@ from lib.vision.figures.updates import outputs_of_ranks, ranks_by_classes, ranks
 from lib.vision.functions import added, distances, in_random_directions, times_at_loss, updates
 from lib.vision.images import Images, channel_statistics, read_images, standardise
 from lib.vision.measures import LABELS, PRODUCTS, growth_through_training, named, plain_typed
+from lib.vision.trainings import Training, publish
 from lib.vision.variants import Variant
 from lib.vision.vit import MATRICES, Weights, score
 from lib.work.cells import joined, key_of, spread_cells
@@ -43,7 +45,7 @@ from lib.work.command import run
 from lib.work.compute import write_figures
 from published.digits_optimizers.run import ranks
 from stages import spectra
-from stages.vision.train import Train, Training, publish, train_together
+from stages.vision.train import Train, train_together
 from tools.publish import provenance
 
 OUT = Path("published/digits_updates")
@@ -126,7 +128,8 @@ def products(found: dict[str, pd.DataFrame], runs: Iterable[Run]) -> pd.DataFram
         for matrix, (a, b) in one.layout.products.items():
             sigma = product_singular_values(final[a], final[b])
             told = {**one.layout.cell, "data": "digits", "matrix": matrix, "of": "trained"}
-            tables.append(spectra.describe(sigma, one.layout, matrix, told))
+            axes = one.layout.matrices[a][:-2]
+            tables.append(stacks.rows_of(sigma, axes, one.layout.seeds, told))
     every = pd.concat(tables, ignore_index=True)
     values = every["singular_values"]
     middle = values[every["of"] == "initial"].map(len).min() // 2
@@ -213,7 +216,7 @@ def train_groups(images: Images, n: int, place: Path, params: Train) -> None:
     for variant in variants if n == min(GROUPS) else variants[:1]:
         for seed in params.seeds:
             train_together(TRAIN, dataset, params, [Training(variant, seed)], key)
-        publish(place / "runs", variant, params, key)
+        publish(place / "runs", variant, params.seeds, params, key)
     spectra.main(place / "runs", place / "spectra.parquet")
 
 

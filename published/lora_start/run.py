@@ -34,7 +34,7 @@ from lib.training.devices import use_threads
 from lib.work.cells import Job, joined, spread_cells
 from lib.work.command import run
 from lib.work.compute import write_figures
-from published.lora_start.trainings import FALLEN, N_DIRECTIONS, SIZES, WINDOWS, Adapter, train
+from published.lora_start.trainings import FALLEN, SIZES, WINDOWS, Adapter, train
 from tools.publish import PACKAGES, write_provenance
 
 MODELS = ("llama", "gpt2")
@@ -107,8 +107,10 @@ def measured(tables: dict[str, pd.DataFrame]) -> list[Row]:
     """The rows of every measure, from the tables in git. A unit is a model and a seed."""
     learned, shares = (plain(tables[name]) for name in TABLES)
     n_modules = learned.groupby("model")["module"].nunique()
-    said = {"n_seeds": learned["seed"].nunique() // len(MODELS), "n_modules": int(n_modules.sum())}
-    found = setup_rows(said | {"n_directions": N_DIRECTIONS, "fallen": f"{FALLEN:.0%}"})
+    n_models = learned["model"].nunique()
+    said = {"n_seeds": learned["seed"].nunique() // n_models, "n_modules": int(n_modules.sum())}
+    n_directions = learned["direction"].nunique()
+    found = setup_rows(said | {"n_directions": n_directions, "fallen": f"{FALLEN:.0%}"})
     for case, rows in learned.groupby("case"):
         forecast = "signs" if case == "adam" else "forecast"
         said_of = (one(rows, forecast) for one in (errors, orders, late))
@@ -194,7 +196,7 @@ def late(rows: pd.DataFrame, forecast: str) -> Any:
     the last directions of modules, of those forecast within its first half, that come at all.
     """
     within = rows[rows[forecast] <= rows["n_steps"]]
-    last = within["direction"] == N_DIRECTIONS - 1
+    last = within["direction"] == rows["direction"].max()
     half = within[forecast] <= within["n_steps"] / 2
     small, larger = (within["size"] == size for size in SIZES)
 

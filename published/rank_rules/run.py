@@ -28,6 +28,7 @@ from lib.checkpoints.adapters import lora_config, with_adapter
 from lib.checkpoints.factors import write_factors
 from lib.checkpoints.folders import Checkpoint, open_checkpoint
 from lib.checkpoints.grammar import text
+from lib.checkpoints.layers import layers
 from lib.checkpoints.library import quiet
 from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
 from lib.checkpoints.models import open_model, save_model
@@ -41,7 +42,7 @@ from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from stages.checkpoints import plot
 from stages.checkpoints.plan import Measure, Plan, n_losses, planned
-from stages.checkpoints.spectra import Spectra, layers, measure_layer
+from stages.checkpoints.spectra import Spectra, measure_layer
 from stages.checkpoints.train import Train, Training, descent
 from tools.publish import PACKAGES, write_provenance
 

@@ -161,7 +161,7 @@ def follow(seed: int, numbers: Numbers, folder: Path) -> Tables:
     def job(start: str, scale: float, solver: Solver) -> tuple[Any, ...]:
         alone = replace(problem, flow_scales=(scale,))
         files_of = (files[start], file)
-        return (flow.follow, *files_of, alone, numbers.rest, numbers.grown, solver, 0, None)
+        return (flow.follow, *files_of, alone, numbers.rest, numbers.grown, solver, 0, True, None)
 
     ways = {
         "finite": [(greedy.foretell, files["own"], last, STUDIED, numbers.solver, 0, *no_own)],

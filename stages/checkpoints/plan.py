@@ -52,6 +52,7 @@ from lib.checkpoints.gains import (
     losses_of,
     opened_updates,
 )
+from lib.checkpoints.known_structures import known_places
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, linear_places
 from lib.checkpoints.module_spectra import described, kept_factors
@@ -127,7 +128,8 @@ def main(
     use_device(params.device)
     begun = open_checkpoint(base)
     last = last_of_runs(begun, tuned)
-    check_architecture(base, begun.config)  # the library is loaded once, before workers would
+    if text != "-" or known_places(begun) is None:
+        check_architecture(base, begun.config)  # the library is loaded once, before workers would
     n_bytes = check_plan_memory(begun, text, params.device)
     table = RANKED.read(spectra)
     clear(plans, *(f"{name}.parquet" for name in FOLDER))
@@ -179,7 +181,7 @@ def planned(
     ended = open_tuned(tuned, begun)
     begun = aligned(begun, ended)
     if text == "-":
-        places = linear_places(ended)
+        places = known_places(ended) or linear_places(ended)
         inside = {name: one for name, one in places.items() if one[0] in begun.tensors}
         inside = {name: one for name, one in inside.items() if name not in left}
         modules, table = described(ended, inside, rows)

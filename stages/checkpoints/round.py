@@ -1,22 +1,14 @@
 """What storing in bfloat16 does to the spectrum of an update: as it is and as stored."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-import torch
 
-from lib.checkpoints.folders import check_pair, layer_of, open_checkpoint
+from lib.checkpoints.rounding import rounding_rows
 from lib.checkpoints.snapshots import open_snapshots
 from lib.checkpoints.tables.decomposed import ROUNDING
-from lib.checkpoints.update_spectra import rounding_edge, update_of
-from lib.matrices.ranks import summaries
-from lib.matrices.spectra import singular_values
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-
-RTOL = 1e-3  # of a summary that is not used here
 
 
 def main(base: Path, tuned: Path, rounding: OutFile) -> None:
@@ -29,32 +21,7 @@ def main(base: Path, tuned: Path, rounding: OutFile) -> None:
 
 def rounded(base: Path, tuned: Path, name: str, step: int) -> Tables:
     """A row for each matrix of a layer."""
-    return {"rounding": pd.DataFrame(rows(base, tuned)).assign(run=name, step=step)}
-
-
-def rows(base: Path, tuned: Path) -> Iterator[dict[str, Any]]:
-    """Ranks of each update, of that of the rounded weights, and the noise between the two."""
-    begun = open_checkpoint(base)
-    ended = open_checkpoint(tuned)
-    for name in check_pair(begun, ended):
-        W_0 = begun.load(name)
-        W = ended.load(name)
-        if W.dim() != 2 or layer_of(name) == 0:
-            continue
-        exact: Any = update_of(W, W_0)
-        stored: Any = update_of(W.bfloat16(), W_0.bfloat16())
-        edge = rounding_edge(W.bfloat16(), W_0.bfloat16())
-        sigma, sigma_stored = (singular_values(update) for update in (exact, stored))
-        ranks = summaries([sigma.numpy(), sigma_stored.numpy()], RTOL)["rank_90"]
-        yield {
-            "module": name,
-            "relative_update": float(exact.norm() / W_0.double().norm()),
-            "rank_90": int(ranks[0]),
-            "rank_90_stored": int(ranks[1]),
-            "above_edge": int((sigma > edge).sum()),
-            "above_edge_stored": int((sigma_stored > edge).sum()),
-            "noise_over_edge": float(torch.linalg.matrix_norm(stored - exact, 2) / edge),
-        }
+    return {"rounding": pd.DataFrame(rounding_rows(base, tuned)).assign(run=name, step=step)}
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from lib.gradual_rank.decay import (
     products,
     rises_beside,
 )
-from lib.gradual_rank.decayed_matrices import DecayedHeads, largest_of, ranks_of
+from lib.gradual_rank.decayed_matrices import DecayedHeads, Look, Nearness, largest_of, ranks_of
 from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
 from lib.gradual_rank.flow import LogScale, Solver
 from lib.gradual_rank.greedy import greedy
@@ -35,7 +35,6 @@ from lib.gradual_rank.scales import LOG10
 from lib.gradual_rank.tables.decay import FOLDER
 from lib.gradual_rank.tasks import Samples, Size, gaussian_pair, tokens_of
 from lib.training.devices import generator, use_threads
-from lib.training.gradient_descent import Step
 from lib.training.stiff_flow import along, gradient
 from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
@@ -47,6 +46,7 @@ RATE = 0.2  # of descent of full matrices
 MOST_STEPS = 64_000
 AT_REST = 1e-6  # of λ: matrices that are so near to rest are followed no longer
 EVERY = 20  # steps from look to look
+REST_EVERY = 100  # where matrices come to rest, which takes thousands of steps
 REST_SCALE = -1.0  # log10 of the scale of matrices that come to rest: smaller ones wait too long
 
 
@@ -146,25 +146,24 @@ def follow(case: Case, share: float, solver: Solver) -> Tables:
 def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Tables:
     """Descent of full matrices with each decay from one scale: the first rise, and the end.
 
-    The end is where the first singular value of all that can rise is at the threshold, or rest.
+    The end is where the first singular value of all that can rise is at the threshold, or rest:
+    each decay's own, and that of the slowest for heads without decay.
     """
     log_scale = log10_scale * LOG10
     heads = DecayedHeads.drawn(case.seeds, case.sizes, case.shares)
     expected = heads.expected_rise(log_scale, threshold, RATE)
     rising = expected < math.inf
-    every = heads.descent(math.exp(log_scale), RATE)
-    steps: list[Step] = []
+    rest = Nearness(threshold, AT_REST) if to_rest else None
+    every = REST_EVERY if to_rest else EVERY
+    looks: list[Look] = []
     largest: list[torch.Tensor] = []
-    for step in itertools.islice(every, 0, MOST_STEPS + 1, EVERY):
-        steps.append(step)
-        largest.append(largest_of(step.weights["factors"]))
-        if to_rest:
-            ended = heads.at_rest(step.weights["factors"], threshold, AT_REST)
-        else:
-            ended = bool((largest[-1][rising] >= threshold).all())
-        if ended:
+    for look in heads.looks(math.exp(log_scale), RATE, every, rest):
+        looks.append(look)
+        largest.append(largest_of(look.factors))
+        risen = bool((largest[-1][rising] >= threshold).all())
+        if look.number + every > MOST_STEPS or (risen and not to_rest):
             break
-    times = np.array([step.number * RATE for step in steps])
+    times = np.array([look.number * RATE for look in looks])
     courses = torch.stack(largest).flatten(1).T.numpy()
     cells = itertools.product(case.seeds, case.shares)
     found = pd.DataFrame(cells, columns=["seed", "share"]).assign(
@@ -172,9 +171,9 @@ def train(case: Case, log10_scale: float, threshold: float, to_rest: bool) -> Ta
         to_rest=to_rest,
         first_rise=[first_time(times, course, threshold) for course in courses],
         expected=expected.flatten().numpy(),
-        loss=(steps[-1].loss / heads.loss_at_zero).flatten().numpy(),
+        loss=(looks[-1].loss / heads.loss_at_zero).flatten().numpy(),
     )
-    W = steps[-1].weights["factors"]
+    W = looks[-1].factors
     ranks = ranks_of(W, threshold)
     for name, (on, off) in heads.rests(W, threshold).items():
         found[f"rank_{name}"] = ranks[name].flatten()

@@ -54,10 +54,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What is counted: a `significant` product, a plateau that is `lasting`.
-
-    The figures show the trajectories of one seed, `figure_seed` where it was run, else of the
-    first.
+    """What is counted, a `significant` product and a `lasting` plateau, and the seed that figures
+    show.
     """
 
     significant: Positive
@@ -161,9 +159,7 @@ def compared(
     stages = theory["stages"]
     errors = agreement(theory, flow, params.significant, params.lasting)
     measures = agreement_measures(errors, stages, flow["twins"], bar.log10_init_scale)
-    times = flow["times"]
-    seed = min(times["seed"].unique(), key=lambda s: (s != params.figure_seed, s))
-    shown = times[times["seed"] == seed]
+    shown = flow["times"]
     tables = {"stages": stages, "errors": errors, "trajectories": shown, "charges": shown}
     tables |= {"departed": departed(stages), "twins": flow["twins"]}
     named = {name: table.assign(problem=problem.name) for name, table in tables.items()}

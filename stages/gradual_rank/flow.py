@@ -3,13 +3,13 @@
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from lib.files.files import InputError, clear
 from lib.files.inputs import read_as
-from lib.files.params import Interval, Name, Positive, read_params
+from lib.files.params import Interval, Name, Positive, Seed, read_params
 from lib.gradual_rank.courses import course, plateau_middles, twins
 from lib.gradual_rank.flow import LogCoordinates, LogScale, Solver, Tolerance
 from lib.gradual_rank.own_losses import Named
@@ -56,9 +56,24 @@ class Flow:
     atol: Tolerance
 
 
+@dataclass(frozen=True)
+class Shown:
+    """The seed whose curves are kept; a problem without it keeps those of its least seed."""
+
+    figure_seed: Seed
+
+
+class Kind(NamedTuple):
+    """The flows of a problem from one scale: one of each seed."""
+
+    problem: str
+    log10_init_scale: float
+
+
 def main(
     section: str,
     solver: str,
+    shown: str,
     usual: str,
     problems: Path,
     tasks: Path,
@@ -66,9 +81,13 @@ def main(
     losses: Path,
     flows: OutFolder,
 ) -> None:
-    """Write `times`, `plateaus`, `events`, `grown` and `twins` of each problem."""
+    """Write `times`, `plateaus`, `events`, `grown` and `twins` of each problem.
+
+    The curves, `times`, are of the seed that figures show.
+    """
     use_threads(1)
     params = read_params(section, Flow)
+    figure_seed = read_params(shown, Shown, part=True).figure_seed
     common = replace(read_params(solver, Solver), rtol=params.rtol, atol=params.atol)
     cases = {problem.name: problem for problem in read_problems(problems, Problem, usual)}
     files = {name: tasks / f"{name}.safetensors" for name in cases}
@@ -81,18 +100,17 @@ def main(
         read = (files[name], predictions / f"{name}_stages.parquet")
         asked = (alone, params.rest, params.grown, used)
         code = alone.own and losses
-        return [(follow, *read, *asked, i, code) for i in range(len(toys[name].seeds))]
+        seeds = toys[name].seeds.tolist()
+        curved = figure_seed if figure_seed in seeds else min(seeds)
+        return [(follow, *read, *asked, i, seed == curved, code) for i, seed in enumerate(seeds)]
 
     large_first = sorted(cases, key=lambda name: -numbers_of(toys[name]))
-    jobs = {
-        f"{name} {scale}": jobs_of(name, scale)
-        for name in large_first
-        for scale in sorted(cases[name].flow_scales)
-    }
+    kinds = [Kind(name, scale) for name in large_first for scale in sorted(cases[name].flow_scales)]
+    jobs = {kind: jobs_of(*kind) for kind in kinds}
     found = spread_cells(jobs, label=section, unit="flow")
     clear(flows, "*.parquet")
     for name, problem in cases.items():
-        here = [found[f"{name} {scale}"] for scale in sorted(problem.flow_scales)]
+        here = [found[Kind(name, scale)] for scale in sorted(problem.flow_scales)]
         every = list(itertools.chain(*here))
         for table, schema in FOLDER.items():
             schema.write(joined(every, table), flows / f"{name}_{table}.parquet")
@@ -111,10 +129,11 @@ def follow(
     grown: float,
     solver: Solver,
     index: int,
+    curves: bool,
     losses: Path | None,
 ) -> Tables:
     """The flow of a seed from the problem's one scale, to the middle of the last plateau that
-    Algorithm 1 predicts.
+    Algorithm 1 predicts; with its curves or without.
     """
     toy = read_start(task)
     seed = int(toy.seeds[index])
@@ -127,7 +146,8 @@ def follow(
     start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
     middles = plateau_middles(predicted, rest, log_scale)
     end = max(solver.end(float(predicted["time"].max()), log_scale), float(middles.max()))
-    looks = {"times": np.linspace(0.0, end, problem.n_times), "plateaus": middles}
+    times = np.linspace(0.0, end, problem.n_times if curves else 0)
+    looks = {"times": times, "plateaus": middles}
     where = f"seed {seed}, init scale 1e{log10_init_scale:g}"
     try:
         found = course(loss, start, log_scale, end, looks, grown, solver)

@@ -10,7 +10,7 @@ learns is measured as well.
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -71,6 +71,26 @@ class Forecast:
     rescaled_end: Positive
 
 
+class Asked(NamedTuple):
+    """What the stages of a problem depend on, but for their number."""
+
+    task: str  # the digest of its file
+    solver: Solver
+    losses: Path | None
+    own: Named | None
+
+
+class Kind(NamedTuple):
+    """What is computed together: the stages of a problem's seeds, or what the adapter learns."""
+
+    what: Literal["stages", "forecast", "limit"]
+    problem: str
+
+
+FORECASTS = Kind("forecast", "")
+LIMITS = Kind("limit", "")
+
+
 def main(
     section: str,
     forecast: str,
@@ -91,54 +111,52 @@ def main(
     cases = read_problems(problems, Problem, usual)
     files = {problem.name: tasks / f"{problem.name}.safetensors" for problem in cases}
     toys = {name: read_as("a toy task", read_start, file) for name, file in files.items()}
-    solvers = {problem.name: problem.solver(common) for problem in cases}
-    # Equal tasks have equal stages: the problem that wants the most has those of the others.
-    owns = {problem.name: (problem.own and losses, problem.own) for problem in cases}
-    alike = {name: (sha256(file), solvers[name], owns[name]) for name, file in files.items()}
-    by_stages = sorted(cases, key=lambda problem: problem.max_stages)
-    longest = {alike[problem.name]: problem for problem in by_stages}
-    jobs: dict[str, list[tuple]] = {
-        problem.name: [
-            (
-                predict,
-                files[problem.name],
-                problem.max_stages,
-                params.stop_loss,
-                solver,
-                index,
-                *own,
-            )
-            for index in range(len(toys[problem.name].seeds))
-        ]
-        for (_, solver, own), problem in longest.items()
+    asked = {
+        problem.name: Asked(
+            sha256(files[problem.name]),
+            problem.solver(common),
+            losses if problem.own else None,
+            problem.own,
+        )
+        for problem in cases
     }
+    # Equal tasks have equal stages: the problem that wants the most has those of the others.
+    by_stages = sorted(cases, key=lambda problem: problem.max_stages)
+    longest = {asked[problem.name]: problem for problem in by_stages}
+    jobs: dict[Kind, list[tuple]] = {}
+    for one, problem in longest.items():
+        given = (files[problem.name], problem.max_stages, params.stop_loss, one.solver)
+        indices = range(len(toys[problem.name].seeds))
+        jobs[Kind("stages", problem.name)] = [
+            (predict, *given, index, one.losses, one.own) for index in indices
+        ]
     n_seeds = len(read_as("a toy task", read_toy, base).seeds)
-    jobs["forecast"] = [
+    jobs[FORECASTS] = [
         (fine_tune, base, adapter.n_changed, adapter.rescaled_end, common, index, scale)
         for scale, index in itertools.product(adapter.log10_init_scales, range(n_seeds))
     ]
-    indices = range(n_seeds) if adapter.log10_init_scales else ()
-    jobs["limit"] = [
+    jobs[LIMITS] = [
         (in_the_limit, base, adapter.n_changed, params.stop_loss, common, index)
-        for index in indices
+        for index in (range(n_seeds) if adapter.log10_init_scales else ())
     ]
-    few_first = sorted(jobs, key=lambda name: len(jobs[name]))  # few seeds are of large problems
-    found = spread_cells({name: jobs[name] for name in few_first}, label=section, unit="run")
+    few_first = sorted(jobs, key=lambda kind: len(jobs[kind]))  # few seeds are of large problems
+    found = spread_cells({kind: jobs[kind] for kind in few_first}, label=section, unit="run")
     events: dict[str, list[tuple]] = {}
     for problem in cases:
         name = problem.name
-        stages = joined(found[longest[alike[name]].name], "stages")
+        own = asked[name]
+        stages = joined(found[Kind("stages", longest[own].name)], "stages")
         stages = stages[stages["stage"] <= problem.max_stages].reset_index(drop=True)
         STAGES.write(stages, predictions / f"{name}_stages.parquet")
         lasts = stages.groupby("seed", sort=False)["time"].max().tolist()
         events[name] = [
-            (foretell, files[name], lasts[index], scale, solvers[name], index, *owns[name])
-            for index, scale in itertools.product(range(len(lasts)), problem.forecast_scales)
+            (foretell, files[name], last, scale, own.solver, index, own.losses, own.own)
+            for (index, last), scale in itertools.product(enumerate(lasts), problem.forecast_scales)
         ]
     for name, parts in spread_cells(events, label=section, unit="forecast").items():
         EVENTS.write(EVENTS.frame(joined(parts, "events")), predictions / f"{name}_events.parquet")
-    adapted = found["forecast"]
-    limits = found["limit"]
+    adapted = found[FORECASTS]
+    limits = found[LIMITS]
     forecasts = FORECAST.frame([])
     if adapted:
         forecasts = joined(adapted, "forecast")

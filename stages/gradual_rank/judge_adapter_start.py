@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lib.gradual_rank.adapter_times import adapter_measures, of_case, orders
+from lib.gradual_rank.adapter_times import adapter_measures, orders, where
 from lib.gradual_rank.tables.adapter_start import DRAWN
 from lib.gradual_rank.tables.adapter_start import FOLDER as FOLLOWED
 from lib.pages.measures import write_measures
@@ -20,8 +20,8 @@ def main(followed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.csv` and `headlines.json` in metrics."""
     learned, courses = read_tables_of(FOLLOWED, followed).values()
     ranks = sorted(courses.loc[courses["case"] == "apart", "rank"].unique().tolist())
-    shown = of_case(courses, "apart", rank=ranks[len(ranks) // 2], log10_init_scale=SHOWN)
-    near = orders(of_case(learned, "close"))
+    shown = where(courses, case="apart", rank=ranks[len(ranks) // 2], log10_init_scale=SHOWN)
+    near = orders(where(learned, case="close"))
     tables = {"learned": learned, "course": shown, "orders": near}
     write_tables_of(DRAWN, tables, metrics / "tables", small=True)
     write_measures(adapter_measures(learned), metrics, HEADLINES)

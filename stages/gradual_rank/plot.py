@@ -39,6 +39,7 @@ from lib.gradual_rank.figures.staircase import (
     loss_frames,
     losses_by_scale,
 )
+from lib.gradual_rank.figures.turns import after_the_turn
 from lib.gradual_rank.tables.adapter_start import DRAWN as ADAPTER_START
 from lib.gradual_rank.tables.cross_entropy import DRAWN as CROSS_ENTROPY
 from lib.gradual_rank.tables.drawn import DECAY, HEADS, OPTIMIZERS
@@ -46,6 +47,7 @@ from lib.gradual_rank.tables.momentum import DRAWN as MOMENTUM
 from lib.gradual_rank.tables.normalized import FOLDER as NORMALIZED
 from lib.gradual_rank.tables.paper_size import FOLDER as AT_PAPER_SIZE
 from lib.gradual_rank.tables.second_event import DRAWN as SECOND_EVENT
+from lib.gradual_rank.tables.turns import DRAWN as TURNS
 from lib.pages.bars import Bar, read_bars
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
@@ -77,6 +79,7 @@ def main(
     paper_size: Path,
     adapters: Path,
     normalized: Path,
+    turns: Path,
     momentum: Path,
     second_event: Path,
     cross_entropy: Path,
@@ -89,6 +92,7 @@ def main(
         paper_size,
         adapters,
         normalized,
+        turns,
         momentum,
         second_event,
         cross_entropy,
@@ -106,6 +110,7 @@ def drawings(
     paper_size: Path,
     adapters: Path,
     normalized: Path,
+    turns: Path,
     momentum: Path,
     second_event: Path,
     cross_entropy: Path,
@@ -120,6 +125,7 @@ def drawings(
     s = read_tables_of(AT_PAPER_SIZE, paper_size)
     a = read_tables_of(ADAPTER_START, adapters)
     n = read_tables_of(NORMALIZED, normalized)
+    b = read_tables_of(TURNS, turns)
     m = read_tables_of(MOMENTUM, momentum)
     e = read_tables_of(SECOND_EVENT, second_event)
     x = read_tables_of(CROSS_ENTROPY, cross_entropy)
@@ -178,6 +184,15 @@ def drawings(
             n["courses"],
             asked["keys_do_not_wait"],
             asked["keys_turn_before_values"],
+        ),
+        "after-the-turn": partial(
+            after_the_turn,
+            b["lags"],
+            b["courses"],
+            b["laws"],
+            b["heads"],
+            b["limits"],
+            asked["keys_do_not_step"],
         ),
         "momentum": partial(
             waits_of_optimizers, m["waits"], m["courses"], m["roots"], asked["momentum_wait"]

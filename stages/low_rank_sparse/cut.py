@@ -6,52 +6,26 @@ corollary 1). Every pruned model is also measured with one factor on its output,
 training samples set: so one sees how much of the scale pruning took, and how much information.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 import pandas as pd
-import torch
-from torch import Tensor
-from torch.linalg import vector_norm
 
 from lib.files.params import Fraction, Interval, Seed, read_params
 from lib.files.runs import open_run, open_runs
-from lib.low_rank_sparse.cuts import Cut, changed_updates, low_rank_models
-from lib.low_rank_sparse.one_layer import (
-    MATRICES,
-    Weights,
-    margin_scores,
-    margins,
-    neuron_margins,
-    numbers,
-    outputs,
-    rescaled_hinge,
-    score,
-    value_cosines,
-)
-from lib.low_rank_sparse.patterns import NSamples, Samples, read_patterns
-from lib.low_rank_sparse.sparsity import (
-    norm_groups,
-    otsu_threshold,
-    removals,
-    sums_of_last,
-    without_columns,
-)
-from lib.low_rank_sparse.subspaces import place
+from lib.low_rank_sparse.cuts import truncations
+from lib.low_rank_sparse.neurons import neuron_groups, prunings
+from lib.low_rank_sparse.patterns import NSamples, read_patterns
+from lib.low_rank_sparse.subspaces import places_of_keys
 from lib.low_rank_sparse.tables.cut import DIRECTIONS, NEURONS, PRUNE, TRUNCATE
-from lib.matrices.low_rank import in_random_directions
-from lib.matrices.pruning import n_pruned, pruning_rates
-from lib.matrices.spectra import gaussian_of_equal_norm
-from lib.training.devices import generator, use_device
+from lib.training.devices import use_device
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
 from lib.work.progress import advance
 
 Rank = Annotated[int, Interval("[0, 65536]")]
 Step = Annotated[float, Interval("[0.001, 1]")]
-Row = dict[str, Any]
 TOGETHER = 5  # seeds that share the reading of their run
 
 
@@ -64,14 +38,6 @@ class Params:
     values_rate: Fraction
     n_rescale_samples: NSamples
     random_seed: Seed
-
-
-class Pruned(NamedTuple):
-    """A pruned model: what was pruned, and its margins on the test and the training samples."""
-
-    what: Row
-    on_test: Tensor
-    on_train: Tensor
 
 
 def main(
@@ -121,129 +87,32 @@ def cut_seeds(
         initial = {name: W[number].to(device) for name, W in first.items()}
         model = {name: W[number].to(device) for name, W in last.items()}
         rows = {
-            "truncate": truncations(initial, model, test, params, seed),
-            "directions": directions_of(initial, model, mu.double()),
-            "prune": prunings(model, train, test, params, seed),
-            "neurons": [neurons_of(initial, model, mu.to(device))],
+            "truncate": truncations(
+                initial,
+                model,
+                test,
+                ranks=params.ranks,
+                ranks_alone=params.ranks_alone,
+                random_seed=params.random_seed,
+                seed=seed,
+            ),
+            "directions": places_of_keys(initial, model, mu.double()),
+            "prune": prunings(
+                model,
+                train,
+                test,
+                rate_step=params.rate_step,
+                large_rate_step=params.large_rate_step,
+                values_rate=params.values_rate,
+                random_seed=params.random_seed,
+                seed=seed,
+            ),
+            "neurons": [neuron_groups(initial, model, mu.to(device))],
         }
         cell = {**opened.layout.cell, "seed": seed}
         found.append({name: pd.DataFrame(of).assign(**cell) for name, of in rows.items()})
         advance()
     return {name: joined(found, name) for name in found[0]}
-
-
-def truncations(
-    initial: Weights, model: Weights, test: Samples, params: Params, seed: int
-) -> Iterator[Row]:
-    """Yield what each cut to a rank leaves, and each null of a cut to rank 2."""
-    begun = {name: initial[name] for name in MATRICES}
-    ended = {name: model[name] for name in MATRICES}
-
-    def projected(update: Tensor, name: str) -> Tensor:
-        draw = generator(params.random_seed, "random directions", seed, name)
-        return in_random_directions(update, 2, draw)
-
-    def noise(update: Tensor, name: str) -> Tensor:
-        draw = generator(params.random_seed, "gaussian", seed, name)
-        return gaussian_of_equal_norm(update, draw)
-
-    cuts = [
-        *low_rank_models(ended, begun, params.ranks, params.ranks_alone),
-        Cut("random directions", 2, changed_updates(ended, begun, projected)),
-        Cut("gaussian", min(model["W_O"].shape), changed_updates(ended, begun, noise)),
-    ]
-    for cut in cuts:
-        scores = score(
-            {**cut.weights}, model["readout"], test.tokens, test.labels, test.is_relevant
-        )
-        yield {"kind": cut.kind, "rank": cut.rank, **numbers(scores)}
-
-
-def directions_of(initial: Weights, model: Weights, mu: Tensor) -> list[Row]:
-    """Where the two leading directions of the update of W_K lie, on its tokens' side, by span."""
-    spans = {
-        "discriminative": mu[:2],
-        "with mean irrelevant": torch.cat([mu[:2], mu[2:].mean(0, keepdim=True)]),
-    }
-    return place(model["W_K"].cpu().double() - initial["W_K"].cpu().double(), spans)
-
-
-def prunings(
-    model: Weights, train: Samples, test: Samples, params: Params, seed: int
-) -> Iterator[Row]:
-    """Yield what each pruning leaves, as it is and with a factor on the output.
-
-    The factor gives the training samples the mean margin that they have in the whole model.
-    """
-    pruned = [
-        *without_neurons(model, train, test, params, seed),
-        without_values(model, train, test, params.values_rate),
-    ]
-    dense = pruned[0].on_train.mean()  # the first is of a rate of zero
-    for one in pruned:
-        scores = numbers(margin_scores(one.on_test, torch.float64))
-        rescaled = rescaled_hinge(one.on_test, one.on_train, dense)
-        yield one.what | scores | {"rescaled_hinge": rescaled}
-
-
-def without_neurons(
-    model: Weights, train: Samples, test: Samples, params: Params, seed: int
-) -> Iterator[Pruned]:
-    """The model without neurons, in every way of `removals`, by shares of those that may go."""
-    by_test = neuron_margins(model, model["readout"], test.tokens, test.labels)
-    by_train = neuron_margins(model, model["readout"], train.tokens, train.labels)
-    norms = vector_norm(model["W_O"], dim=1).cpu()
-    of_part = pruning_rates(params.large_rate_step)
-    rates = {
-        "neurons": pruning_rates(params.rate_step),
-        "large neurons": of_part,
-        "small neurons": [*of_part, 1.0],
-        "as many as small": [1.0],
-    }
-    ways = removals(
-        norms, norms > otsu_threshold(norms), lambda name: generator(params.random_seed, name, seed)
-    )
-    for way in ways:
-        on_test = sums_of_last(by_test, way.units)
-        on_train = sums_of_last(by_train, way.units)
-        for rate in rates[way.what]:
-            kept = len(way.units) - n_pruned(way.most, rate)
-            what = {
-                "what": way.what,
-                "order": way.order,
-                "rate": rate,
-                "weights": kept / len(norms),
-            }
-            yield Pruned(what, on_test[kept], on_train[kept])
-
-
-def without_values(model: Weights, train: Samples, test: Samples, rate: float) -> Pruned:
-    """The model without a share of the rows of the paper's W_V, here columns; all neurons stay."""
-    pruned = model | {"W_V": without_columns(model["W_V"], rate)}
-    on_test = margins(outputs(pruned, model["readout"], test.tokens), test.labels)
-    on_train = margins(outputs(pruned, model["readout"], train.tokens), train.labels)
-    what = {"what": "rows of W_V", "order": "smallest", "rate": rate, "weights": 1.0}
-    return Pruned(what, on_test, on_train)
-
-
-def neurons_of(initial: Weights, model: Weights, mu: Tensor) -> Row:
-    """The norms of the neurons, and how they part into small and large ones.
-
-    Where the readout is tied, `cosine` is the mean cosine of a large neuron with the value vector
-    of its pattern.
-    """
-    norms = vector_norm(model["W_O"], dim=1).cpu()
-    before = vector_norm(initial["W_O"], dim=1).cpu()
-    groups = norm_groups(norms)
-    cosine = torch.tensor(torch.nan)
-    if model["readout"].shape[1] == 1:
-        of_each = value_cosines(model, model["readout"], mu).cpu()
-        cosine = of_each[norms > groups["threshold"]].mean()
-    return groups | {
-        "initial_norm": before.mean().item(),
-        "cosine": cosine.item(),
-        "norms": norms.numpy(),
-    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Write what git keeps of the runs: tables for figures, and measures for claims."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,17 +10,20 @@ from lib.files.runs import open_runs
 from lib.files.tables import write_csv
 from lib.low_rank_sparse.measures import (
     as_swept,
+    n_trained,
     numbers_needed,
     rows_of_configuration,
     sweep_rows,
+    values_rate,
     with_ranks,
 )
 from lib.low_rank_sparse.tables.adapted import ADAPT
 from lib.low_rank_sparse.tables.cut import DIRECTIONS, NEURONS, PRUNE, TRUNCATE
 from lib.low_rank_sparse.tables.drawn import DRAWN
+from lib.low_rank_sparse.tables.spectra import SPECTRA
 from lib.low_rank_sparse.tables.swept import SWEPT
-from lib.low_rank_sparse.tables.trained import LOSSES, SPECTRA
-from lib.pages.measures import Row, setup_rows, write_measures
+from lib.low_rank_sparse.tables.trained import LOSSES
+from lib.pages.measures import setup_rows, write_measures
 from lib.work.command import OutFile, OutFolder, run
 from lib.work.schemas import write_tables_of
 
@@ -104,65 +106,40 @@ def main(
         "sweep": swept[~of_samples],
         "samples": numbers_needed(swept[of_samples], params.generalised_loss),
     }
-    measured = [
-        *said(params, samples, trained, read_params(swept_fitted_loss, float), tables),
-        *judged_rows(params, by_configuration),
-        *sweep_rows(
-            tables["sweep"],
-            tables["samples"],
-            n_patterns=samples.n_patterns,
-            decades_from=params.decades_from,
-        ),
-    ]
+    measured = setup_rows(
+        {
+            **vars(samples),
+            **vars(trained),
+            "swept_fitted_loss": read_params(swept_fitted_loss, float),
+            "generalised_loss": params.generalised_loss,
+            "corollary_from": params.corollary_from,
+            "judged_steps": ", ".join(map(str, params.steps)),
+            "values_rate": values_rate(tables["prune"]),
+        }
+    )
+    for name, judged in params.judged.items():
+        n_seeds = n_trained(tables["training"], name)
+        measured += setup_rows({**vars(judged), "n_seeds": n_seeds}, name)
+    for name, judged in params.judged.items():
+        measured += rows_of_configuration(
+            name,
+            judged.permuted,
+            by_configuration,
+            steps=params.steps,
+            pruning_rate=judged.pruning_rate,
+            corollary_from=params.corollary_from,
+        )
+    measured += sweep_rows(
+        tables["sweep"],
+        tables["samples"],
+        n_patterns=samples.n_patterns,
+        decades_from=params.decades_from,
+    )
     write_tables_of(DRAWN, tables, metrics / "tables", small=True)
     write_measures(measured, metrics, HEADLINES)
     training = tables["training"].rename(columns={"configuration": "variant"})
     by_step = training.groupby(["variant", "step"], as_index=False)
     write_csv(by_step[["hinge", "attention_of_relevant"]].mean(), curves)
-
-
-def said(
-    params: Evaluate,
-    samples: Samples,
-    trained: Training,
-    swept_fitted_loss: float,
-    tables: Mapping[str, pd.DataFrame],
-) -> list[Row]:
-    """What claims and figures name besides measures."""
-    prune = tables["prune"]
-    training = tables["training"]
-    found = setup_rows(
-        {
-            **vars(samples),
-            **vars(trained),
-            "swept_fitted_loss": swept_fitted_loss,
-            "generalised_loss": params.generalised_loss,
-            "corollary_from": params.corollary_from,
-            "judged_steps": ", ".join(map(str, params.steps)),
-            "values_rate": prune["rate"][prune["what"] == "rows of W_V"].max(),
-        }
-    )
-    for name, judged in params.judged.items():
-        own = training[training["configuration"] == name]
-        found += setup_rows({**vars(judged), "n_seeds": own["seed"].nunique()}, name)
-    return found
-
-
-def judged_rows(params: Evaluate, tables: Mapping[str, pd.DataFrame]) -> list[Row]:
-    """The rows of the measures of the configurations that are judged."""
-    found: list[Row] = []
-    for name, judged in params.judged.items():
-        own = {key: of[of["configuration"] == name] for key, of in tables.items()}
-        null = {key: of[of["configuration"] == judged.permuted] for key, of in tables.items()}
-        found += rows_of_configuration(
-            name,
-            own,
-            null,
-            steps=params.steps,
-            pruning_rate=judged.pruning_rate,
-            corollary_from=params.corollary_from,
-        )
-    return found
 
 
 if __name__ == "__main__":

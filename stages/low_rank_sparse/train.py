@@ -1,29 +1,18 @@
 """Train the one-layer Transformer for every configuration and seed; keep snapshots and losses."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import pandas as pd
 import torch
-from torch import Tensor
 
 from lib.files.params import Count, Interval, Positive, Steps, read_cases, read_params
-from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.runs import clear_runs
 from lib.low_rank_sparse.configurations import Configuration
-from lib.low_rank_sparse.one_layer import (
-    MATRICES,
-    Error,
-    Neurons,
-    SampleLoss,
-    initial_weights,
-    random_readout,
-    score,
-)
-from lib.low_rank_sparse.patterns import Samples, permuted, read_patterns, stacked_epochs
+from lib.low_rank_sparse.one_layer import Error, Neurons, SampleLoss, score
+from lib.low_rank_sparse.patterns import permuted, read_patterns, stacked_epochs
+from lib.low_rank_sparse.runs import chunks, initial_states, losses_of, write_configuration
 from lib.low_rank_sparse.tables.trained import LOSSES
-from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
 from lib.work.cells import Course, Saved, joined, spread_cells
@@ -90,13 +79,6 @@ def main(
     LOSSES.write(joined(tables, "losses"), losses)
 
 
-def chunks(way: Configuration, n: int) -> Iterator[Configuration]:
-    """The configuration with each chunk of at most n seeds, which are trained together."""
-    for first in way.seeds[::n]:
-        n_left = way.first_seed + way.n_seeds - first
-        yield replace(way, first_seed=first, n_seeds=min(n, n_left))
-
-
 def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> Course:
     """Train some seeds together; give the states at the saved steps, and the loss of each batch.
 
@@ -109,7 +91,17 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
     index = torch.tensor([data.index(seed) for seed in seeds])
     train = data.train[index].to(device)
     test = data.test[index].to(device)
-    weights = {name: W.to(device) for name, W in start(params, configuration, train).items()}
+    seq_len, d_model = train.tokens.shape[-2:]
+    initial = initial_states(
+        configuration,
+        seq_len=seq_len,
+        d_model=d_model,
+        n_neurons=params.n_neurons,
+        init_scale=params.init_scale,
+        value_error=params.value_error,
+        query_key_error=params.query_key_error,
+    )
+    weights = {name: W.to(device) for name, W in initial.items()}
     readout = weights.pop("readout")
     labels = train.labels
     if configuration.labels == "permuted":
@@ -153,57 +145,7 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
         if later > n_done:
             save(later)
     advance((n_steps - n_done) * len(seeds))
-    return Course({"losses": table_of(losses, configuration)}, states)
-
-
-def table_of(losses: Tensor, configuration: Configuration) -> pd.DataFrame:
-    """The training loss of each batch before its step, one row per step and seed."""
-    columns = {"configuration": configuration.name, "step": range(len(losses))}
-    return pd.concat(
-        [
-            pd.DataFrame({**columns, "seed": seed, "loss": of_seed})
-            for seed, of_seed in zip(configuration.seeds, losses.cpu().numpy().T, strict=True)
-        ]
-    )
-
-
-def start(params: Train, configuration: Configuration, train: Samples) -> dict[str, Tensor]:
-    """The initial weights and the fixed readout of the seeds, stacked."""
-    seq_len, d_model = train.tokens.shape[-2:]
-    drawn: list[dict[str, Tensor]] = []
-    for seed in configuration.seeds:
-        weights = initial_weights(
-            d_model,
-            params.n_neurons,
-            params.init_scale,
-            generator(seed, "weights"),
-            value_error=params.value_error,
-            query_key_error=params.query_key_error,
-        )
-        readout = random_readout(
-            configuration.readout, 1, seq_len, params.n_neurons, generator(seed, "readout")
-        )
-        drawn.append(weights | {"readout": readout})
-    return {name: torch.stack([weights[name] for weights in drawn]) for name in drawn[0]}
-
-
-def write_configuration(runs: Path, configuration: Configuration, courses: list[Course]) -> None:
-    """Write all seeds of one configuration as one run."""
-    layout = Layout(
-        family="low_rank_sparse",
-        matrices={name: ["seed", *axes] for name, axes in MATRICES.items()},
-        products=PRODUCTS,
-        cell={
-            "configuration": configuration.name,
-            "readout": configuration.readout,
-            "labels": configuration.labels,
-        },
-        seeds=list(configuration.seeds),
-    )
-    with write_run(runs, configuration.name, layout) as run:
-        for states in zip(*(course.states for course in courses), strict=True):
-            weights = {name: torch.cat([of[name] for of, _ in states]) for name in states[0][0]}
-            run.add(weights, [row for _, rows in states for row in rows])
+    return Course({"losses": losses_of(losses, configuration)}, states)
 
 
 if __name__ == "__main__":

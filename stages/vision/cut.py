@@ -11,16 +11,15 @@ from typing import Annotated, Any
 import pandas as pd
 import torch
 
-from lib.files.files import InputError
 from lib.files.inputs import read_as
 from lib.files.params import Count, Interval, Positive, Seed, read_params
-from lib.files.runs import Run, open_run, open_runs
-from lib.files.tables import write_table
+from lib.files.runs import open_run
 from lib.matrices.pruning import pruning_rates
 from lib.training.devices import generator, use_device
-from lib.vision.cuts import costs, pruned, truncated
+from lib.vision.cuts import costs, plain_runs, pruned, truncated
 from lib.vision.datasets import dataset_file, read_dataset
 from lib.vision.images import standardise
+from lib.vision.tables.cut import PRUNE, TRUNCATE
 from lib.vision.vit import Weights, score_batches
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
@@ -44,7 +43,7 @@ def main(
     section: str,
     pruning: str,
     device: str,
-    dataset: Path,
+    images: Path,
     runs: Path,
     truncate: OutFile,
     prune: OutFile,
@@ -53,7 +52,7 @@ def main(
     shared = read_params(pruning, Prune)
     device = read_params(device, str)
     use_device(device)
-    file = dataset_file(dataset)
+    file = dataset_file(images)
     read_as("a data set of images", read_dataset, file)
     jobs = [
         (cut_seed, file, one.folder, params.n_images, shared, device, i)
@@ -61,19 +60,8 @@ def main(
         for i in range(len(one.layout.seeds))
     ]
     parts = spread_cells({"": jobs}, device=device, label=section, unit="seed")[""]
-    write_table(joined(parts, "truncate"), truncate)
-    write_table(joined(parts, "prune"), prune)
-
-
-def plain_runs(runs: Path, init_scales: tuple[float, ...], section: str) -> list[Run]:
-    """The plain runs of these init scales; raises `InputError` where there is none."""
-    plain = [one for one in open_runs(runs, "vision") if one.layout.cell["control"] == "none"]
-    chosen = [one for one in plain if one.layout.cell["init_scale"] in init_scales]
-    if not chosen:
-        known = sorted(one.layout.cell["init_scale"] for one in plain)
-        wanted = f"wanted some of {known}, the plain runs in {runs}"
-        raise InputError(f"{section}.init_scales: {wanted}; got {list(init_scales)}")
-    return chosen
+    TRUNCATE.write(joined(parts, "truncate"), truncate)
+    PRUNE.write(joined(parts, "prune"), prune)
 
 
 def cut_seed(

@@ -15,10 +15,10 @@ from lib.decision_lists.shown import run_shown
 from lib.files.files import InputError, clear, file_name
 from lib.files.params import read_cases
 from lib.files.runs import Layout, clear_runs, open_run, write_run
+from lib.vision.variants import Variant
 from lib.work.cells import Course
 from stages.decision_lists import generate
 from stages.low_rank_sparse import adapt, train
-from stages.vision.train import Variant
 from tests.pipeline.project import ROOT
 from tools import publish
 

@@ -31,7 +31,7 @@ child = subprocess.Popen(["/bin/sh", "-c", sys.argv[1]], env={**os.environ, **ev
 print(child.pid, flush=True)
 time.sleep(float(sys.argv[3]))
 """
-STAGE = f"exec {sys.executable} -m stages.vision.train any data runs"
+STAGE = f"exec {sys.executable} -m stages.vision.train --section=any --runs=runs"
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 
 PARAMS = ONE | {"n_seeds": 2, "batch_size": 8, "parts": 4, "n_steps": 120, "snapshot_every": 40}
 HASTY = str(Path(__file__).parent / "hasty")  # checkpoints come after a quarter of a second
-COMMAND = [PYTHON, "-m", "stages.vision.train", SECTION, "controls.tsv", "images", "runs"]
+GIVEN = [f"--section={SECTION}", "--controls=controls.tsv", "--images=images", "--runs=runs"]
+COMMAND = [PYTHON, "-m", "stages.vision.train", *GIVEN]
 CHECKPOINT = ".dvc/tmp/scratch/vision/*/checkpoint-*.safetensors"
 
 

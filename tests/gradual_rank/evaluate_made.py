@@ -117,12 +117,10 @@ seed log10_init_scale time rescaled_time loss p           charge
 5    -2               4    1             .8   0,0,-.5,0   0,.5,-1,0
 5    -4               0    0             .7   0,0,.125,0  0,.75,0,0
 5    -4               8    1             .6   0,0,.25,0   0,1,0,.25
-8    -4               8    1             .5   1,0,.25,0   0,1,0,.5
 """,
     "flows/paper_times": """
 seed log10_init_scale time rescaled_time loss p    charge
 3    -4               8    1             .4   .5,1 .5,0
-6    -4               8    1             .3   1,.5 0,.5
 """,
     "flows/small_twins": """
 seed log10_init_scale head share predicted

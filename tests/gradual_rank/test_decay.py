@@ -1,5 +1,6 @@
 """Under weight decay what rests is the minimum with the 1-norm."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from lib.gradual_rank.decay import Decayed, rest_error, ridge_error
-from lib.gradual_rank.decayed_matrices import DecayedHeads
+from lib.gradual_rank.decayed_matrices import DecayedHeads, Nearness
 from lib.gradual_rank.diagonal_heads import DiagonalHead, DiagonalLoss, Quadratic
 from lib.gradual_rank.greedy import greedy
 
@@ -58,12 +59,31 @@ def test_halves_that_are_zero_need_not_be_computed(support):
 
 @pytest.mark.parametrize("scale", [0.0, 0.1, 1.0])
 def test_heads_are_at_rest_where_every_distance_from_rest_is_small(scale):
-    """The distances are those of `rests`, of heads with a decay; a head without is never waited
-    for.
-    """
+    """The distances are those of `rests`; a head without decay is never at rest."""
     heads = DecayedHeads.drawn((0, 1), (20, 4, 3), (0.0, 0.3, 1.2))
     W = scale * heads.start
-    every = [np.asarray(one)[:, 1:] for pair in heads.rests(W, 0.05).values() for one in pair]
-    farthest = float(np.max(every))
-    assert heads.at_rest(W, 0.05, farthest)
-    assert not heads.at_rest(W, 0.05, farthest - 1e-9)
+    every = np.array([*heads.rests(W, 0.05).values()]).max((0, 1))
+    farthest = float(every[:, 1:].max())
+    assert heads.at_rest(W, 0.05, farthest).tolist() == [[False, True, True]] * 2
+    below = heads.at_rest(W, 0.05, farthest - 1e-9).numpy()
+    np.testing.assert_array_equal(below[:, 1:], every[:, 1:] < farthest)
+
+
+def test_what_has_come_to_rest_is_followed_no_longer_and_the_others_go_on_as_they_would():
+    heads = DecayedHeads.drawn((3,), (20, 4, 3), (0.0, 0.3, 0.9))
+    found = list(heads.looks(0.3, 0.2, 10, Nearness(0.05, 1e-4)))
+    alone = list(itertools.islice(heads.looks(0.3, 0.2, 10), len(found)))
+    assert [look.number for look in found] == [10 * k for k in range(len(found))]
+    rested = [int(heads.at_rest(look.factors, 0.05, 1e-4).sum()) for look in alone]
+    first = rested.index(1)
+    assert rested[0] == 0
+    assert first < len(found) - 1
+    [[_, *resting]] = heads.at_rest(alone[first].factors, 0.05, 1e-4).tolist()
+    still = 1 + resting.index(True)
+    for look, other in zip(found, alone, strict=True):
+        moving = [k for k in range(3) if k != still or look.number <= alone[first].number]
+        mine = look.factors[:, :, 0, moving]
+        torch.testing.assert_close(mine, other.factors[:, :, 0, moving], rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(look.loss[:, moving], other.loss[:, moving])
+    assert torch.equal(found[-1].factors[:, :, 0, still], found[first].factors[:, :, 0, still])
+    assert heads.at_rest(found[-1].factors, 0.05, 1e-4).tolist() == [[False, True, True]]

@@ -106,16 +106,15 @@ small   0    2     1        1
 """)
     departed = table("problem seed pull\nsmall 0 0.5")
     figure = supports_by_scale(errors, stages, departed, PROBLEMS)
-    share, size, pull = figure.axes
+    share, stages_of, pull = figure.axes
     assert [(text.get_text(), text.xy) for text in share.texts] == [
         ("30%", (2.0, pytest.approx(0.3))),
         ("95%", (64.0, pytest.approx(0.95))),
     ]
     assert share.get_gid() == "view: number"
     assert [tick.get_text() for tick in pull.get_xticklabels()] == ["small head"]
-    assert size.collections[1 if len(size.collections) > 1 else 0].get_offsets().tolist() == [
-        [2, 1]
-    ]
+    assert stages_of.lines[0].get_xydata().tolist() == [[0, 0], [2, 0]]
+    assert stages_of.collections[0].get_offsets().tolist() == [[2, 0]]
 
 
 def test_the_median_move_of_the_first_rise_is_written_in_per_cent():

@@ -6,7 +6,8 @@ import torch
 from scipy.integrate import solve_ivp
 
 from lib.files.files import InputError
-from lib.gradual_rank.normalized_heads import Heads, Weights, flow, look, unit_tokens
+from lib.gradual_rank.normalized_heads import Heads, Weights, flow, unit_tokens
+from lib.gradual_rank.turn_looks import look
 
 N_HEADS, N, T, D = 2, 5, 4, 3
 GAIN = 1.7

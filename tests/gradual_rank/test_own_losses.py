@@ -92,7 +92,9 @@ def tables_of(stage, tmp_path, file, problems=PROBLEMS):
     sections["a.flow"] |= {"atol": 1e-7}
     names = ["a.greedy", "a.forecast", "a.solver", "a.studied", "a.usual"]
     stage("gradual_rank.greedy", sections, *names, table, t, file, p)
-    stage("gradual_rank.flow", sections, "a.flow", "a.solver", "a.usual", table, t, p, file, f)
+    sections["a.shown"] = {"figure_seed": 0}
+    names = ["a.flow", "a.solver", "a.shown", "a.usual"]
+    stage("gradual_rank.flow", sections, *names, table, t, p, file, f)
     with pytest.raises(InputError, match=r"own.safetensors: wanted a head or a transformer, got"):
         read_toy(t / "own.safetensors")
     return {

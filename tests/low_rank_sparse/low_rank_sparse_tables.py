@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 import yaml
 
-from lib.low_rank_sparse.tables import adapted, cut, swept, trained
+from lib.low_rank_sparse.tables import adapted, cut, spectra, swept, trained
 from stages.low_rank_sparse import evaluate as stage
 from tests.low_rank_sparse.low_rank_sparse_made import each, numbers
 from tests.stages.made import whole, write_run
@@ -52,6 +52,7 @@ SWEEPS = {  # what varies, or labels by the number of their patterns
     "noise": [0.0, 0.1],
     "confusion": [0, 2, 3],
     "init_scale": [0.1, 1.0],
+    "n_neurons": [200, 800],
     "classes_tied": {2: "1|1", 3: "1|1|1"},
     "classes_untied": {3: "1|1|1"},
     "grouped": {3: "2|1", 4: "2|2", 6: "3|3"},
@@ -67,7 +68,7 @@ OF_SWEEPS += ["small_share", "large_over_small"]
 SCHEMAS = {
     "training": trained.STEPS,
     "losses": trained.LOSSES,
-    "spectra": trained.SPECTRA,
+    "spectra": spectra.SPECTRA,
     "truncate": cut.TRUNCATE,
     "directions": cut.DIRECTIONS,
     "prune": cut.PRUNE,
@@ -128,7 +129,7 @@ def made_sweeps(draw):
     rows = []
     for name, values in SWEEPS.items():
         of_labels = isinstance(values, dict)
-        varies = "n_relevant" if name.startswith("relevant") else "a number"
+        varies = "n_relevant" if name.startswith("relevant") else name
         for value in values:
             row = {"sweep": name, "value": value, "permuted": name.endswith("permuted")}
             row["n_relevant"] = value if varies == "n_relevant" else 6

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from lib.low_rank_sparse.samples import local_exponents, numbers_of_falling_losses
+from lib.low_rank_sparse.swept_models import measure_seed
 from lib.pages.measures import read_measures
 from published.samples import run as published
-from stages.low_rank_sparse.sweep import measure_seed
 from tests.pipeline.project import ROOT
 
 

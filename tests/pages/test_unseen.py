@@ -9,7 +9,9 @@ from lib.pages.unseen import (
     in_brief,
     numbers,
     of_claim,
+    of_item,
     of_item_with_numbers,
+    set_when,
 )
 
 
@@ -114,3 +116,32 @@ def test_an_item_names_the_claims_that_fail_here_or_on_unseen_seeds():
 )
 def test_a_statement_in_brief_is_its_first_sentence_without_asides(statement, brief):
     assert in_brief(statement) == brief
+
+
+def test_the_bar_of_an_item_is_that_of_its_main_claim_and_says_where_others_differ():
+    item = {"stood": "set before the first run", "claims": ["main", "other"]}
+    main = {"stood": "before"}
+    alike = set_when(item, {"main": main, "other": main})
+    assert alike == "ours, set before the first run"
+    apart = set_when(item, {"main": main, "other": {"stood": "after"}})
+    assert apart == "ours, set before the first run (the main claim's; others differ)"
+    guarded = set_when(item, {"main": main, "other": {"stood": "after", "check": True}})
+    assert guarded == alike
+    assert set_when({"claims": []}, {}) == ""
+
+
+def test_an_item_of_a_published_run_says_that_another_of_its_claims_turned():
+    item = {"answer": "no", "repeated": False, "claims": ["main", "other"]}
+    still = {"main": {}, "other": {"fragile": False}}
+    assert of_item(item, still) == "not repeated: a published run"
+    turned = of_item(item, still | {"other": {"fragile": True}})
+    assert turned == "not repeated: a published run; but another of its claims turned"
+
+
+def test_unseen_seeds_are_compared_in_a_case_that_they_repeat():
+    cases = [case("long", 1.5, 1.4, 1.6), case("short", 1.2, 1.1, 1.3)]
+    claim = made("[0, 2]", "less", cases=cases, tried={"case": "short"}, **cases[0])
+    again = made("[0, 2]", "less", cases=[cases[0], case("short", 1.3, 1.2, 1.9)], **cases[0])
+    compared = comparison(claim, "c", {"7": {"c": again}})
+    assert compared.here == "median 1.2, worst 1.3 (short)"
+    assert compared.there == {"7": "median 1.3, worst 1.9"}

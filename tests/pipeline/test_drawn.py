@@ -135,8 +135,10 @@ def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
         if isinstance(value, Path) and value.is_dir():
             given[i] = shutil.copytree(value, tmp_path / f"{i}-{value.name}")
     kept = {file: read_table(file) for file in tmp_path.rglob(f"{name}.parquet")}
-    [(file, table)] = [one for one in kept.items() if column in one[1]]
-    write_table(table.assign(**{column: moved(table[column])}), file)
+    found = {file: table for file, table in kept.items() if column in table}
+    assert found
+    for file, table in found.items():
+        write_table(table.assign(**{column: moved(table[column])}), file)
     _, before = redrawn(shown.family, shown.folder)[shown.figure]
     same = as_svg(draw(*given)[shown.figure]).decode() == before
     assert not same, f"{shown.figure} does not show {shown.drawn}"

@@ -1,5 +1,7 @@
 """README.md and docs/claims.md say what the verdicts say, and name what is there."""
 
+import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -7,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.growth import FAMILIES
 from lib.files.inputs import JSON_DIGEST
 from lib.files.params import load_yaml
+from lib.files.sources import closure
 from tests.pipeline.project import git, params_of, stages
 from tools.readme import (
     ROOT,
@@ -28,7 +32,7 @@ RUNS = read_runs(ROOT / "published")
 PARTS = {
     "score": lambda items, _: score(items),
     "results": lambda items, claims: results(items, claims, RUNS),
-    "what does not hold": lambda items, _: unsure(items),
+    "what does not hold": lambda items, claims: unsure(items, claims),
     "what is fragile": lambda items, _: fragile(items),
 }
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -129,6 +133,29 @@ def test_the_benchmarks_are_a_pipeline_of_programs_that_are_there():
     modules = {module for stage in listed for module in re.findall(r"-m ([\w.]+)", str(stage))}
     assert modules
     assert [one for one in modules if not (ROOT / (one.replace(".", "/") + ".py")).is_file()] == []
+
+
+def test_a_benchmark_depends_on_all_that_it_and_the_programs_that_it_starts_import():
+    """A program that is started stands among the deps; a folder there is all that it holds."""
+    for name, stage in load_yaml(ROOT / "benchmarks/dvc.yaml")["stages"].items():
+        deps = {(ROOT / "benchmarks" / path).resolve().relative_to(ROOT) for path in stage["deps"]}
+        modules = re.findall(r"-m (benchmarks\.\w+)", stage["cmd"])
+        programs = [f"{module.replace('.', '/')}.py" for module in modules]
+        programs += [
+            str(path) for path in deps if re.fullmatch(r"(stages|tools)/.*\.py", str(path))
+        ]
+        read = {path for program in programs for path in closure(program, ROOT)}
+        missing = [path for path in read if not deps & {Path(path), *Path(path).parents}]
+        assert sorted(missing) == [], name
+
+
+def test_what_a_benchmark_starts_gives_every_input_and_output_by_its_name():
+    for family in FAMILIES:
+        for command in (family.command, *family.before):
+            module, *given = command.split()
+            main = importlib.import_module(module).main
+            wanted = [name.replace("_", "-") for name in inspect.signature(main).parameters]
+            assert [one.partition("=")[0].removeprefix("--") for one in given] == wanted
 
 
 def test_every_figure_and_file_that_a_page_names_is_there():

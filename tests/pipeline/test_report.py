@@ -14,7 +14,7 @@ from PIL import Image
 
 from lib.files.inputs import read_json
 from lib.files.params import load_yaml
-from stages.report import MARKS
+from lib.pages.boards import MARKS
 from tests.pipeline.browser import (
     READABLE,
     colours_of_texts,
@@ -61,7 +61,7 @@ def page(tmp_path_factory) -> Path:
     [report] = [stage for stage in stages() if stage.name == "report"]
     folder = tmp_path_factory.mktemp("report")
     [out] = report.outs
-    run(*shlex.split(report.cmd.replace(f" {out.path} ", f" {folder / out.path} ")), at=ROOT)
+    run(*shlex.split(report.cmd.replace(f"={out.path}", f"={folder / out.path}")), at=ROOT)
     return folder / out.path
 
 
@@ -135,7 +135,7 @@ def test_the_report_needs_only_what_is_installed_for_it(page, text, tmp_path):
     needed = {top for top, of in owners.items() if packages & set(map(plain, of))}
     [report] = [stage for stage in stages() if stage.name == "report"]
     _, _, module, *given = shlex.split(report.cmd)
-    made = [str(tmp_path / page.name) if word == page.name else word for word in given]
+    made = [word.replace(f"={page.name}", f"={tmp_path / page.name}") for word in given]
     program = ALONE.format(needed=sorted(needed), module=module)
     assert "no pandas\n" in run(PYTHON, "-c", program, *made, at=ROOT)
     assert (tmp_path / page.name).read_text(encoding="utf-8") == text

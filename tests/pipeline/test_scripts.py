@@ -46,7 +46,14 @@ def reported(folder: Path) -> Path:
     for name, said_there in (("claims", {}), ("items", {}), ("provenance", UNSEEN)):
         (folder / published / "unseen" / f"{name}.json").write_text(json.dumps(said_there))
     given = [Path("any/captions.yaml"), FIGURES]
-    report.main(Path("claims.json"), Path("items.json"), published, template, page, given)
+    report.main(
+        families=given,
+        claims=Path("claims.json"),
+        items=Path("items.json"),
+        published=published,
+        template=template,
+        page=page,
+    )
     return folder / "report.html"
 
 

@@ -23,6 +23,8 @@ BY_SEED = {
     "grouped": pd.Series([1.0, 3.0, 4.0], index=["a 1", "a 2", "b 1"]),
     "few_of_a": pd.Series([1.0, 2.0], index=["a 7", "a 8"]),
     "gap": pd.Series([1.5, math.nan]),
+    "ratio.small": pd.Series([0.5]),
+    "ratio.large": pd.Series([0.25]),
     "scaled": {"1e-4": pd.Series([0.5, 0.25]), "1e-8": pd.Series([-2.0, 0.5])},
 }
 MEASURES = [*setup_rows({"d": 8, "scale": 0.01, "law": "zipf"}), *rows_of(BY_SEED)]
@@ -46,8 +48,14 @@ def judged(stage, tmp_path):
         write_measures(FAR, far, {})
         (far / "provenance.json").write_text('{"command": "make far"}')
         files = [Path("stages/toy/claims.yaml"), Path(RUNS["near"])]
-        published = Path("published")
-        stage("claims", {}, files, published, Path("out/claims.json"), Path("out/items.json"))
+        stage(
+            "claims",
+            {},
+            families=files,
+            published=Path("published"),
+            verdicts=Path("out/claims.json"),
+            answers=Path("out/items.json"),
+        )
         out = tmp_path / "out"
         return tuple(read_digested(out / f"{name}.json") for name in ("claims", "items"))
 
@@ -231,12 +239,21 @@ def test_an_answer_follows_from_the_first_claim_and_from_those_that_fail(judged)
     assert "number" not in answers["toy.untested"]
 
 
-def test_a_claim_that_was_not_run_says_which_measure_is_missing(judged):
+def test_a_claim_that_was_not_run_says_which_measure_is_missing(judged, capsys):
     missing = claim("every in [0, 1]", "errors")
     verdicts, _ = judged(t=item(a=missing, b=claim("every in [0, 1]", "few")))
     assert verdicts["a"]["holds"] is None
     assert verdicts["a"]["n"] == 0
     assert verdicts["a"]["missing"] == "near/measures.csv has no errors; nearly so called: error"
+    said = "1 do not, 1 were not run\nnot run: a: near/measures.csv has no errors;"
+    assert said in capsys.readouterr().out
+
+
+def test_a_measure_without_its_case_is_told_the_cases(judged):
+    missing = claim("every in [0, 1]", "ratio")
+    verdicts, _ = judged(t=item(a=missing, b=claim("every in [0, 1]", "few")))
+    like = "nearly so called: ratio.small, ratio.large"
+    assert verdicts["a"]["missing"] == f"near/measures.csv has no ratio; {like}"
 
 
 def test_a_sentence_has_the_numbers_of_the_run(judged):
@@ -324,3 +341,21 @@ def test_what_turned_on_unseen_seeds_is_fragile(judged, tmp_path):
     assert [verdicts[name]["repeated"] for name in "abcd"] == [True, True, True, False]
     assert answers["toy.published"]["repeated"] is False
     assert verdicts["a"]["unseen"]["70000"] == {"holds": False, "value": 3.0}
+
+
+def test_a_case_of_a_published_run_is_marked_and_the_nearest_repeated_one_is_named(judged):
+    """The published share, 0.75, is nearer to the bar than the few, whose worst is 2."""
+    cases = {"kept": "far/share", "few": "few", "one": "one"}
+    verdicts, items = judged(t=item(a=claim("every in [0.7, 9]", cases=cases) | {"better": "more"}))
+    found = verdicts["a"]
+    assert [case.get("published") for case in found["cases"]] == [True, None, None]
+    assert found["case"] == "one"
+    assert "tried" not in found
+    without = {"kept": "far/share", "few": "few"}
+    verdicts, items = judged(
+        t=item(a=claim("every in [0.7, 9]", cases=without) | {"better": "more"})
+    )
+    assert (verdicts["a"]["case"], verdicts["a"]["tried"]) == ("kept", {"case": "few"})
+    assert items["toy.t"]["repeated"]
+    both = item(a=claim("every in [0, 1]", "far/share"), b=claim("every in [0, 9]", "few"))
+    assert not judged(t=both)[1]["toy.t"]["repeated"], "the first claim decides"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from lib.files.files import InputError
-from stages.report import in_short
+from lib.pages.boards import in_short
 from tests.stages.made import with_digest
 
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="60pt" height="30pt" viewBox="0 0 60 30">
@@ -122,7 +122,7 @@ UNSEEN[0]["judged"] = {"items": 3, "claims": 4}
 def report(stage, tmp_path):
     """Makes the page of these claims, some of them changed; gives its text."""
 
-    def make(claims=CLAIMS, items=ITEMS):
+    def make(claims=CLAIMS, items=ITEMS, drawn="plots/toy/figures"):
         for path in FIGURES:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(DRAWING.format(COLOURS[path]))
@@ -132,13 +132,21 @@ def report(stage, tmp_path):
         (tmp_path / "claims.json").write_text(with_digest(claims))
         (tmp_path / "items.json").write_text(with_digest(items))
         root = Path(__file__).parents[2]
-        given = [Path("toy/captions.yaml"), Path("plots/toy/figures")]
+        given = [Path("toy/captions.yaml"), Path(drawn)]
         (tmp_path / "published/unseen.json").write_text(json.dumps(UNSEEN))
         (tmp_path / "published/unseen/70").mkdir(parents=True, exist_ok=True)
         (tmp_path / "published/unseen/70/claims.json").write_text(json.dumps(RUN))
         template = root / "stages" / "report.html"
-        judged = (Path("claims.json"), Path("items.json"), Path("published"))
-        stage("report", {}, *judged, template, Path("r.html"), given)
+        stage(
+            "report",
+            {},
+            families=given,
+            claims=Path("claims.json"),
+            items=Path("items.json"),
+            published=Path("published"),
+            template=template,
+            page=Path("r.html"),
+        )
         return (tmp_path / "r.html").read_text()
 
     return make
@@ -184,14 +192,19 @@ def boards_of(text):
 
 
 def test_a_board_has_every_item_with_its_number_its_null_and_its_marks(report):
-    boards = boards_of(report())
+    text = report()
+    boards = boards_of(text)
     asked = [name for key in ("says", "asks") for name, item in ITEMS.items() if key in item]
     assert list(boards) == asked, "the paper's items, and then ours"
     assert boards["toy.t"][1] == (
         "reproduced in part fragile A theorem & <more> The first & <claim>. Null , chance & <co>: "
-        "9 beside 1.23. fails on seeds +70 : median 1.5, worst 7. fails : t & "
-        "<plots/toy/figures/b.svg>; median 1.23, worst 1.9. smaller turned before"
+        "9 beside 1.23. fails on seeds +70 : median 1.5, worst 7. More that fails: 1 . "
+        "smaller turned before"
     )
+    further = re.findall(r'<a href="#([^"]+)" class="bad"><span title="([^"]+)">1<', text)
+    assert [(claim, html.unescape(words)) for claim, words in further] == [
+        ("two", "fails: t & <plots/toy/figures/b.svg> median 1.23, worst 1.9")
+    ]
     assert boards["toy.q"][1] == "yes A question – not repeated"
     assert boards["toy.u"][1] == "not tested Untested"
 
@@ -311,6 +324,11 @@ def test_what_turned_since_the_last_commit_is_said(report, capsys, monkeypatch):
 def test_what_is_not_of_the_stage_of_claims_is_refused(report, changes, message):
     with pytest.raises(InputError, match=message):
         report(**changes)
+
+
+def test_figures_of_no_family_are_refused(report):
+    with pytest.raises(InputError, match=r"plots/toys: wanted figures .* families \['toy'\]"):
+        report(drawn="plots/toys")
 
 
 VIEWS = '<view id="{}" viewBox="0 {} 60 10"/>'

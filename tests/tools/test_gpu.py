@@ -172,10 +172,10 @@ def test_stages_run_by_their_commands_in_dvc_yaml():
     assert not [word for words in commands.values() for word in words if "$" in word]
     assert commands["train"] == [
         "stages.vision.train",
-        "vision.cifar10.train",
-        str(gpu.ROOT / "stages" / "vision" / "controls.tsv"),
-        "data/vision/cifar10/images",
-        "data/vision/cifar10/runs",
+        "--section=vision.cifar10.train",
+        f"--controls={gpu.ROOT / 'stages' / 'vision' / 'controls.tsv'}",
+        "--images=data/vision/cifar10/images",
+        "--runs=data/vision/cifar10/runs",
     ]
     assert gpu.outs_of("generate", "cifar10") == ["data/vision/cifar10/images"]
 

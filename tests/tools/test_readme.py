@@ -141,34 +141,47 @@ def test_the_results_are_the_items_with_a_headline_their_marks_and_the_numbers_t
         "- It is **2**. [Figure](plots/b/1.svg), [claims](docs/claims.md#b.one). *Size: d = 8 "
         "(1000). Unseen seeds: fragile: the answer is not reproduced on seeds +9. Bar: ours, set "
         "before the first run.*\n\n"
-        "| the claim that decides, or that turned | bar | here | seeds +9 |\n"
+        "| the claim that decides, that turned, or that fails | bar | here | seeds +9 |\n"
         "|-|-|-|-|\n"
         "| [The rank \\| is two](docs/claims.md#b.one) | mean 1 to 3 | mean 2 (small, 1e-8) | "
-        "mean 5: missed |"
+        "mean 5: missed |\n"
+        "| [It falls](docs/claims.md#b.one) | every value at most 1 | "
+        "median 1.23e+04, worst not known: missed | – |"
     )
 
 
 def test_an_answer_that_stays_has_the_number_here_beside_those_of_other_seeds():
     kept = ITEMS["b.one"] | {"fragile": False}
     runs = RUNS | {"20": {"one": {"holds": True, "value": 1.5, "min": 1.0, "max": 2.0}}}
-    last = readme.results({"b.one": kept}, CLAIMS, runs).splitlines()[-1]
+    holding = CLAIMS | {"two": CLAIMS["two"] | {"holds": True}}
+    last = readme.results({"b.one": kept}, holding, runs).splitlines()[-1]
     assert last.endswith("| mean 1 to 3 | mean 2 (small, 1e-8) | mean 5: missed | mean 1.5 |")
-    published = readme.results({"b.one": kept | {"repeated": False}}, CLAIMS, runs)
-    assert published.endswith("| mean 2 (small, 1e-8) | not repeated | not repeated |")
+    published = holding | {"one": CLAIMS["one"] | {"repeated": False}}
+    last = readme.results({"b.one": kept | {"repeated": False}}, published, runs)
+    assert last.endswith("| mean 2 (small, 1e-8) | not repeated | not repeated |")
+
+
+def test_a_claim_of_a_published_run_has_no_number_on_other_seeds_whatever_its_item_has():
+    claims = CLAIMS | {"two": CLAIMS["two"] | {"repeated": False}}
+    old = {"two": {"holds": False, "value": 12345.6, "min": 1.0, "max": None}}
+    last = readme.results(ITEMS, claims, {"9": RUNS["9"] | old}).splitlines()[-1]
+    assert last.endswith("median 1.23e+04, worst not known: missed | not repeated |")
 
 
 def test_what_does_not_hold_is_listed_apart_for_papers_and_for_ours():
-    assert readme.unsure(ITEMS) == (
+    assert readme.unsure(ITEMS, CLAIMS) == (
         f"{readme.OF_PAPERS}\n\n- None.\n\n"
         "Questions of ours whose answer is no:\n\n"
-        "- It is 7, not 0.5 as asked. [More](docs/claims.md#a.two)"
+        "- It is 7, not 0.5 as asked. [More](docs/claims.md#a.two). "
+        "*Unseen seeds: not repeated: a published run.*"
     )
 
 
 def test_the_score_counts_answers_and_says_what_unseen_seeds_say():
     assert readme.score(ITEMS) == (
         "The papers' items: 1 reproduced in part. Our own questions: 1 no, 1 not tested. "
-        "On unseen seeds 1 answers were tried again (1 run): 1 turned."
+        "On unseen seeds 1 answers were tried again (1 run): 0 were the same, 1 turned. "
+        "1 rest on published runs, which were not repeated."
     )
     before = readme.score({"a.two": ITEMS["a.two"]})
     assert before.endswith("No run on unseen seeds has been made of this state.")

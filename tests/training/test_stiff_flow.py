@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.integrate import BDF
 from scipy.linalg import expm
 
 from lib.training.stiff_flow import (
@@ -46,6 +47,32 @@ def test_the_path_between_steps_is_as_good_as_the_steps():
     for step in stiff_flow(lambda x: -x, None, np.ones(1), 3.0, rtol=1e-9, atol=1e-9):
         for time in np.linspace(step.before, step.time, 5):
             assert step.path(time)[0] == pytest.approx(math.exp(-time), rel=1e-6)
+
+
+def test_steps_by_lapack_are_those_of_scipys_own_bdf_bit_for_bit():
+    """A stiff predator and prey, with its Jacobian."""
+
+    def velocity(x):
+        a, b, c = x
+        return np.array([a - a * b, a * b - b, 1e4 * (a * b - c)])
+
+    def jacobian(x):
+        a, b, _ = x
+        return np.array([[1 - b, -a, 0], [b, a - 1, 0], [1e4 * b, 1e4 * a, -1e4]])
+
+    start = np.array([2.0, 0.5, 0.0])
+    own = BDF(
+        lambda _, x: velocity(x), 0, start, 20, rtol=1e-7, atol=1e-9, jac=lambda _, x: jacobian(x)
+    )
+    steps = list(stiff_flow(velocity, jacobian, start, 20.0, rtol=1e-7, atol=1e-9, method="BDF"))
+    assert len(steps) > 100
+    for step in steps:
+        own.step()
+        assert own.t == step.time
+        np.testing.assert_array_equal(own.y, step.state)
+        middle = (step.before + step.time) / 2
+        np.testing.assert_array_equal(own.dense_output()(middle), step.path(middle))
+    assert own.status == "finished"
 
 
 @pytest.mark.parametrize("method", ["LSODA", "BDF"])

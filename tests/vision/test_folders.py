@@ -1,12 +1,12 @@
 """Which files of a folder are images of which class, and which of them are test images."""
 
-import pandas as pd
 import pytest
 from PIL import Image
 
 from lib.files.files import InputError
-from lib.vision.folders import COLUMNS, SUFFIXES, list_images, split
+from lib.vision.folders import SUFFIXES, list_images, split
 from lib.vision.pictures import FORMATS
+from lib.vision.tables.fetched import FILES
 
 
 def write(folder, *names):
@@ -18,7 +18,7 @@ def write(folder, *names):
 def table(**n):
     """As many images of each class, without parts."""
     rows = [("all", label, f"{label}/{i}", 1, "") for label, k in n.items() for i in range(k)]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return FILES.frame(rows)
 
 
 def test_class_folders_side_by_side_have_no_parts_and_only_their_images_count(tmp_path):

@@ -9,13 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lib.decision_lists.figures.lines import (
-    DASHED,
-    LOG_LOG,
-    SMALL,
-    shaded,
-    singular_values_in_time,
-)
+from lib.decision_lists.figures.lines import DASHED, LOG_LOG, SMALL, singular_values_in_time
+from lib.pages.marks import shaded, where
 from lib.pages.style import BLUE, GREEN, NULL_COLOR, ORANGE, PURPLE, READ_WIDTH, number_panel
 
 SHOWN = 3  # the number of heads whose course is drawn, or the nearest
@@ -45,14 +40,14 @@ def keys_and_queries(factored: pd.DataFrame, staircases: pd.DataFrame) -> Figure
     _ranks(
         ranks, with_heads[(with_heads["until"] != "first rise") & (with_heads["right"] < np.inf)]
     )
-    _times(times, of_heads[of_heads["of"] == "factored"])
+    _times(times, where(of_heads, of="factored"))
     return figure
 
 
 def _waits(axes: Axes, factored: pd.DataFrame) -> None:
     for of in ("factored", "whole"):
         name, color = KINDS[of]
-        rows = factored[factored["of"] == of]
+        rows = where(factored, of=of)
         wait = rows["first_rise"] * rows["sigma_1"] / rows["log"]
         points = {"ms": 3, "mfc": "none", "color": color, "label": name}
         axes.plot(rows["init_scale"], wait, "o", **points)
@@ -70,8 +65,8 @@ def _course(axes: Axes, of_heads: pd.DataFrame, staircases: pd.DataFrame) -> Non
     task = there.loc[nearest, "task"]
     rows = staircases[(staircases["task"] == task) & (staircases["time"] > 0)]
     singular_values_in_time(axes, rows)
-    run = there[(there["task"] == task) & (there["of"] == "factored")]
-    run = run[run["log10_init_scale"] == rows["log10_init_scale"].iloc[0]].iloc[0]
+    run = where(there, task=task, of="factored")
+    run = where(run, log10_init_scale=rows["log10_init_scale"].iloc[0]).iloc[0]
     axes.axvline(run["log"] / run["sigma_1"], **DASHED, label="limit of the first rise")
     if np.isfinite(run["right"]):
         axes.axvline(run["right"], color=GREEN, lw=1.2, label="all right")
@@ -84,10 +79,10 @@ def _course(axes: Axes, of_heads: pd.DataFrame, staircases: pd.DataFrame) -> Non
 
 def _ranks(axes: Axes, right: pd.DataFrame) -> None:
     for i, (of, (name, color)) in enumerate(KINDS.items()):
-        rows = right[right["of"] == of]
+        rows = where(right, of=of)
         points = {"ms": 4, "mfc": "none", "color": color, "label": name}
         axes.plot(rows["n_heads"] + 0.16 * (i - 1), rows["numerical_rank"], "o", **points)
-    apart = right[right["of"] == "factored"]
+    apart = where(right, of="factored")
     fewest = {"ms": 5, "color": NULL_COLOR, "label": "fewest that keep it right"}
     axes.plot(apart["n_heads"] + 0.32, apart["fewest"], "_", **fewest)
     heads = np.arange(1, 1 + max(right["n_heads"], default=1))

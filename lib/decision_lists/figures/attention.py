@@ -8,16 +8,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from lib.decision_lists.figures.lines import (
-    BOUND,
     DASHED,
     LOG_LOG,
     SMALL,
     law_words,
     numbered,
-    shaded,
     singular_values_in_time,
 )
-from lib.pages.style import BLUE, ORANGE, READ_WIDTH, SHADE, number_panel, sized
+from lib.pages.marks import BOUND, shaded, where
+from lib.pages.panels import grid
+from lib.pages.style import BLUE, ORANGE, READ_WIDTH, SHADE, number_panel
 
 
 def weights_in_list_order(weights: pd.DataFrame) -> Figure:
@@ -49,11 +49,11 @@ def attention_before_after(attention: pd.DataFrame) -> Figure:
     sequences = sorted(attention["sequence"].unique())
     n = len(sequences)
     size = 1.0 + 2.3 * n, 4.9
-    figure, panels = plt.subplots(2, n, figsize=size, squeeze=False, sharex="col", sharey="col")
+    figure, panels = grid(2, n, size, sharex="col", sharey="col")
     ring = {"ms": 13, "mfc": "none", "color": "white"}
     for row, when in zip(panels, ("before", "after"), strict=True):
         for axes, sequence in zip(row, sequences, strict=True):
-            rows = attention[(attention["sequence"] == sequence) & (attention["when"] == when)]
+            rows = where(attention, sequence=sequence, when=when)
             values = rows.pivot_table(index="key", columns="query", values="attention")
             axes.imshow(values, cmap="viridis", vmin=0, vmax=1)
             stars = rows.groupby("query")["star"].first()
@@ -84,12 +84,10 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
     }
     kinds = [kind for kind in (False, True) if (alignment["repeats"] == kind).any()]
     size = (READ_WIDTH, 0.6 + 3.1 * len(kinds))
-    figure, panels = plt.subplots(
-        len(kinds), len(columns), figsize=size, sharex=True, squeeze=False
-    )
+    figure, panels = grid(len(kinds), len(columns), size, sharex=True)
     colors = {length: color for length, _, color in shaded(alignment, "length", ordered=True)}
     for row, repeats in zip(panels, kinds, strict=True):
-        own = alignment[alignment["repeats"] == repeats]
+        own = where(alignment, repeats=repeats)
         for axes, (column, title) in zip(row, columns.items(), strict=True):
             for _, rows in own.groupby("task", sort=False, observed=True):
                 color = colors[rows["length"].iloc[0]]
@@ -122,14 +120,8 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
     shown = spectra.drop_duplicates("expected_rank")["task"]
     spectra = spectra[(spectra["time"] > 0) & spectra["task"].isin(shown)]
     runs = list(shaded(spectra, "task"))
-    figure, panels = plt.subplots(
-        2,
-        len(runs),
-        figsize=sized(2.3 * len(runs) + 0.6, 4.6),
-        sharex=True,
-        sharey="row",
-        squeeze=False,
-    )
+    n = len(runs)
+    figure, panels = grid(2, n, (2.3 * n + 0.6, 4.6), sharex=True, sharey="row")
     for (above, below), (_, rows, _) in zip(panels.T, runs, strict=True):
         rows = rows.sort_values("time")
         values = singular_values_in_time(above, rows)

@@ -6,17 +6,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.decision_lists.figures.lines import (
-    BOUND,
-    DASHED,
-    LOG_LOG,
-    SMALL,
-    law_words,
-    numbered,
-    setting,
-    shaded,
-)
-from lib.pages.style import MATRIX_COLORS, sized
+from lib.decision_lists.figures.lines import DASHED, LOG_LOG, SMALL, law_words, numbered, setting
+from lib.pages.marks import BOUND, shaded, where
+from lib.pages.panels import grid, shared_legend
+from lib.pages.style import MATRIX_COLORS
 
 LOSS_COLOR = MATRIX_COLORS["W_KQ"]
 ACCURACY_COLOR = MATRIX_COLORS["W_VO"]
@@ -25,17 +18,11 @@ ACCURACY_COLOR = MATRIX_COLORS["W_VO"]
 def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     """The loss and accuracy of a few runs in time, with the theorem's bound and the late law."""
     tasks = list(dict.fromkeys(paths["task"]))
-    figure, panels = plt.subplots(
-        2,
-        len(tasks),
-        figsize=sized(3.1 * len(tasks), 4.8),
-        sharex="col",
-        sharey="row",
-        squeeze=False,
-    )
+    n = len(tasks)
+    figure, panels = grid(2, n, (3.1 * n, 4.8), sharex="col", sharey="row")
     for (loss, accuracy), task in zip(panels.T, tasks, strict=True):
-        run = runs[runs["task"] == task].iloc[0]
-        rows = paths[paths["task"] == task]
+        run = where(runs, task=task).iloc[0]
+        rows = where(paths, task=task)
         begin = np.nanmax([run["first_time"] / 1e4, run["bound"] / 1e12])
         rows = rows[rows["time"] > begin]
         right = "share of positions right"
@@ -56,10 +43,7 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         accuracy.set(xlabel="time t of the gradient flow", ylim=(0, 1.03))
     panels[0][0].set_ylabel("population loss")
     panels[1][0].set_ylabel("share of positions right")
-    drawn = {
-        line.get_label(): line for axes in panels[0] for line in axes.get_legend_handles_labels()[0]
-    }
-    figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=4)
+    shared_legend(figure, *panels[0], ncols=4)
     return figure
 
 
@@ -93,8 +77,7 @@ def bound_ratios(runs: pd.DataFrame) -> Figure:
         lazy.plot(rows["scale"], rows["largest_attention"] - 1, "o", ms=3, mfc="none", color=color)
     lazy.set(**LOG_LOG, xlabel="the theorem's scale c of V = cP")
     lazy.set_ylabel("largest n α − 1 until all is right")
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=SMALL, loc="outside right upper")
+    shared_legend(figure, axes, fontsize=SMALL, loc="outside right upper")
     return figure
 
 
@@ -112,7 +95,7 @@ def late_losses(late: pd.DataFrame) -> Figure:
         axes.set(xscale="log", xlabel="c² t at the theorem's bound")
     level.set(ylabel="loss · c² t ÷ its limit $|\\hat u|^2$")
     slope.set(ylabel="exponent of the loss in t, last decade")
-    figure.legend(*level.get_legend_handles_labels(), fontsize=SMALL, loc="outside right upper")
+    shared_legend(figure, level, fontsize=SMALL, loc="outside right upper")
     return figure
 
 
@@ -120,9 +103,9 @@ def perfection_lost(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     """The least margin in time, of runs in which all is right, then not, and then again."""
     tasks = list(runs["task"][runs["lost"] > 0])
     n = max(1, len(tasks))
-    figure, panels = plt.subplots(1, n, figsize=(5.4 * n, 3.4), squeeze=False)
+    figure, panels = grid(1, n, (5.4 * n, 3.4))
     for axes, task in zip(panels[0], tasks, strict=False):
-        run = runs[runs["task"] == task].iloc[0]
+        run = where(runs, task=task).iloc[0]
         lost, regained, bound = run[["lost_time", "regained_time", "bound"]]
         rows = paths[(paths["task"] == task) & (paths["time"] > lost / 1e3)]
         margin = "least margin, in u = cW"
@@ -174,7 +157,7 @@ def scale_crossover(law: pd.DataFrame) -> Figure:
         error.plot(rows["scale"], rows["path_error"], **line)
     time.plot([], [], **DASHED, label="limit: Luce's choice model")
     time.set(**LOG_LOG, ylabel="T c²")
-    figure.legend(*time.get_legend_handles_labels(), fontsize=SMALL, loc="outside right upper")
+    shared_legend(figure, time, fontsize=SMALL, loc="outside right upper")
     for seq_len in sorted(law["seq_len"].unique()):
         attention.axhline(1 / seq_len, **DASHED, label=f"uniform attention, 1/n = 1/{seq_len}")
     attention.set(ylabel="attention to the right token at T", ylim=(0, 1.03))

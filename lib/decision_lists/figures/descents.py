@@ -8,17 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.decision_lists.figures.lines import BOUND, LOG_LOG, law_words, numbered, shaded
-from lib.pages.style import (
-    BLUE,
-    BOUND_COLOR,
-    GREEN,
-    LOST_COLOR,
-    ORANGE,
-    READ_WIDTH,
-    number_panel,
-    sized,
-)
+from lib.decision_lists.figures.lines import LOG_LOG, law_words, numbered
+from lib.pages.marks import BOUND, shaded, where
+from lib.pages.panels import grid
+from lib.pages.style import BLUE, BOUND_COLOR, GREEN, LOST_COLOR, ORANGE, READ_WIDTH, number_panel
 
 NOISE_COLORS = {"none": BLUE, "uniform": GREEN, "adversarial": ORANGE}
 TRAININGS = (GREEN, LOST_COLOR)  # trainings that end right, and others
@@ -53,7 +46,7 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     tasks = both.drop_duplicates("task")[::-1]  # from below
     rows_of = {task: y for y, task in enumerate(tasks["task"])}
     for i, (noise, color) in enumerate(NOISE_COLORS.items()):
-        rows = both[both["noise"] == noise]
+        rows = where(both, noise=noise)
         at = np.array([rows_of[task] + 0.22 * (1 - i) for task in rows["task"]])
         taken = rows["n_steps"].to_numpy(float)
         _right_or_not(steps, taken, at, (rows["margin"] > 0).to_numpy(), (color, color), ms=5.5)
@@ -86,7 +79,7 @@ def outcomes(joint: pd.DataFrame, **others: pd.DataFrame) -> Figure:
     For the `joint` trainings it is the share that is certified by each step.
     """
     n = len(others) + 1
-    figure, panels = plt.subplots(1, n, figsize=sized(5.0 * n, 3.9), squeeze=False)
+    figure, panels = grid(1, n, (5.0 * n, 3.9))
     *first, last = panels[0]
     titles = {"starts": "both trained, from these starts", "controls": "controls"}
     keys = {"starts": "start", "controls": "control"}

@@ -1,45 +1,30 @@
 """What the figures of the family share: the colours of runs, lines for theory, and titles."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from lib.pages.style import BOUND_COLOR, VIRIDIS
+from lib.pages.marks import THEORY, Color, directions
+from lib.pages.style import VIRIDIS
 
-Color = tuple[float, float, float, float]
-
-BOUND: dict[str, Any] = {"color": BOUND_COLOR, "ls": "--"}  # the limit that a theorem sets
-DASHED: dict[str, Any] = {"color": "black", "ls": "--", "lw": 1.2}  # what is derived
+DASHED: dict[str, Any] = {**THEORY, "lw": 1.2}  # what is derived
 LOG_LOG: dict[str, Any] = {"xscale": "log", "yscale": "log"}
 SMALL = 7.5  # the size of a legend's text, in points
-
-
-def shaded(
-    table: pd.DataFrame, column: str, *, ordered: bool = False
-) -> Iterator[tuple[Any, pd.DataFrame, Color]]:
-    """Every value of a column, with its rows and a colour, as they come or in order.
-
-    Colours begin at blue, as violet is for permuted labels.
-    """
-    values = list(dict.fromkeys(table[column]))
-    if ordered:
-        values.sort()
-    for i, value in enumerate(values):
-        share = i / max(1, len(values) - 1)
-        yield value, table[table[column] == value], VIRIDIS(0.25 + 0.67 * share)
 
 
 def singular_values_in_time(axes: Axes, rows: pd.DataFrame) -> np.ndarray:
     """Draw every singular value through time, the largest last; they are a row for each time."""
     values = np.stack(list(rows["singular_values"]))
-    n = values.shape[1]
-    for i in reversed(range(n)):
-        color = VIRIDIS(0.25 + 0.65 * np.sqrt(i / max(1, n - 1)))
-        axes.plot(rows["time"], values[:, i], color=color, lw=1.2)
+    directions(axes, rows["time"], values, root_shade, lw=1.2)
     return values
+
+
+def root_shade(i: int, n: int) -> Color:
+    """The colour of the i-th of n, the first of which are told apart best."""
+    return VIRIDIS(0.25 + 0.65 * np.sqrt(i / max(1, n - 1)))
 
 
 def setting(run: Any) -> str:

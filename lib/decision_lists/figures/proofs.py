@@ -4,7 +4,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.decision_lists.figures.lines import BOUND, DASHED, SMALL
+from lib.decision_lists.figures.lines import DASHED, SMALL
+from lib.pages.marks import BOUND, where, write_beside
 from lib.pages.style import MATRIX_COLORS
 
 COLOR = MATRIX_COLORS["W_KQ"]
@@ -14,7 +15,7 @@ def lemma_ratios(lemmas: pd.DataFrame) -> Figure:
     """The ratio of both lemmas' sides over all random cases, which is never below one."""
     figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.2), sharey=True)
     for axes, number in zip(panels, (1, 2), strict=True):
-        rows = lemmas[lemmas["lemma"] == number]
+        rows = where(lemmas, lemma=number)
         left = 10 ** (rows["bin"] / 20)
         width = left * (10**0.05 - 1)
         axes.bar(left, rows["size"], width=width, align="edge", color=COLOR)
@@ -37,9 +38,8 @@ def feasible_lengths(feasible: pd.DataFrame) -> Figure:
     axes.plot(rows["length"], rows["closed_form"], **DASHED, label="derived: n log² n > 162 m")
     found = {"ms": 5, "mfc": "none", "color": COLOR, "label": "least n for which some ε does"}
     axes.plot(rows["length"], rows["least_n"], "o", **found)
-    text = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center", "fontsize": SMALL}
     for m, n in zip(rows["length"], rows["least_n"], strict=True):
-        axes.annotate(f"{n:g}", (m, n), **text)
+        write_beside(axes, f"{n:g}", (m, n), fontsize=SMALL)
     axes.set(xlabel="length m of the lists", ylabel="sequence length n")
     axes.set(ylim=(0, 1.15 * rows["least_n"].max()))
     axes.legend(fontsize=SMALL, loc="lower right")

@@ -3,14 +3,17 @@
 Dashed lines are what the start says. Tables have a row per direction of an adapter.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import power, shade
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import THEORY, shade, where, write_beside
+from lib.pages.panels import power
 from lib.pages.style import GREEN, MATRIX_COLORS, NULL_COLOR, READ_WIDTH, number_panel
 
 USUAL = 3**-0.5  # that of entries that are uniform on ±1 / √d, as the PEFT library draws them
@@ -42,17 +45,10 @@ def draw_course(axes: Axes, course: pd.DataFrame) -> None:
         axes.plot(own["time"], own["learned"], color=color, lw=2.2)
         said = own[np.isfinite(own["expected"])]
         label = "said by the start" if k == 0 else None
-        axes.plot(said["expected"], said["learned"], "--", color="black", lw=1, label=label)
+        axes.plot(said["expected"], said["learned"], **THEORY, lw=1, label=label)
         [end] = own.nlargest(1, "time").to_dict("records")
-        axes.annotate(
-            f"direction {k + 1}",
-            (end["time"], end["learned"]),
-            xytext=(0, 4),
-            textcoords="offset points",
-            ha="right",
-            fontsize=7.5,
-            color=color,
-        )
+        look: Any = {"ha": "right", "fontsize": 7.5, "color": color}
+        write_beside(axes, f"direction {k + 1}", (end["time"], end["learned"]), (0, 4), **look)
     axes.set(xlabel="time of the flow", ylabel="learned of each direction")
     axes.set_title(f"an adapter from B = 0, A of {power(SHOWN)}", fontsize=9)
     axes.legend(loc="upper left", fontsize=7.5)
@@ -64,7 +60,7 @@ def draw_errors(axes: Axes, learned: pd.DataFrame, bar: Bar | None) -> None:
         ("apart", "matrices", GREEN, "o"),
         ("head", r"heads, $W_V W_O^\top$", MATRIX_COLORS["W_VO"], "x"),
     ):
-        own = learned[learned["case"] == case]
+        own = where(learned, case=case)
         axes.plot(*worst(own, "forecast"), marker, color=color, ms=4, label=name)
         if case == "apart":
             label = "σ of another direction"
@@ -86,7 +82,7 @@ def worst(rows: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
 
 def draw_last(axes: Axes, learned: pd.DataFrame, bar: Bar | None) -> None:
     """The last direction's time over its forecast, with and without what others take, by rank."""
-    rows = learned[(learned["case"] == "apart") & (learned["log10_init_scale"] == SHOWN)]
+    rows = where(learned, case="apart", log10_init_scale=SHOWN)
     last = rows.sort_values("measured").drop_duplicates(["rank", "seed"], keep="last")
     ranks = sorted(last["rank"].unique())
     place = np.array([ranks.index(rank) for rank in last["rank"]])

@@ -3,23 +3,19 @@
 Dashed lines are Algorithm 1; a thin line is a network.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import power, shade, stairs
+from lib.gradual_rank.figures.staircase import draw_products
 from lib.pages.bars import Bar, draw_bar
-from lib.pages.style import (
-    BLUE,
-    GREEN,
-    LOST_COLOR,
-    NULL_COLOR,
-    ORANGE,
-    READ_WIDTH,
-    number_panel,
-)
+from lib.pages.marks import THEORY, where
+from lib.pages.panels import numbers_below, power
+from lib.pages.style import BLUE, GREEN, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, number_panel
 
 NAMES = {"linear": ("linear classifiers", BLUE), "head": ("attention heads", ORANGE)}
 SHOWN = "head"  # the line of the table of cases whose first network has its course drawn
@@ -39,7 +35,7 @@ def cross_entropy_plateaus(
     if len(decayed):
         seed = decayed["seed"].min()
         own = stages[(stages["case"] == SHOWN) & (stages["share"] > 0) & (stages["seed"] == seed)]
-        draw_course(panels[1], decayed[decayed["seed"] == seed], own.sort_values("stage"))
+        draw_course(panels[1], where(decayed, seed=seed), own.sort_values("stage"))
     draw_sizes(panels[2], courses, stages)
     return figure
 
@@ -48,10 +44,10 @@ def draw_supports(axes: Axes, agreed: pd.DataFrame, bar: Bar | None) -> None:
     """The share of plateaus with the predicted support, of each network and in the mean."""
     scales = sorted(map(float, agreed["log10_init_scale"].unique()), reverse=True)
     places = np.arange(len(scales))
-    axes.axhline(1, color="black", ls="--", lw=1, label="Algorithm 1: all plateaus")
+    axes.axhline(1, **THEORY, lw=1, label="Algorithm 1: all plateaus")
     null = None
     for name, (said, color) in NAMES.items():
-        own = agreed[agreed["case"] == name]
+        own = where(agreed, case=name)
         shares = own.pivot(index="seed", columns="log10_init_scale", values="supports")[scales]
         by_gradient = own.groupby("log10_init_scale")["supports_by_gradient"].mean()
         for _, row in shares.iterrows():
@@ -59,7 +55,7 @@ def draw_supports(axes: Axes, agreed: pd.DataFrame, bar: Bar | None) -> None:
         axes.plot(places, shares.mean(), "o-", color=color, lw=2, ms=5, label=said)
         null = "products by their gradient at 0" if null is None else "_"
         axes.plot(places, by_gradient[scales], "o-", color=NULL_COLOR, lw=1.3, ms=3, label=null)
-    last = agreed[agreed["log10_init_scale"] == scales[-1]].groupby("case")["supports"].mean()
+    last = where(agreed, log10_init_scale=scales[-1]).groupby("case")["supports"].mean()
     said = ", ".join(f"{NAMES[str(name)][0]} {share:.0%}" for name, share in last.items())
     words = f"\n({bar.words()})" if bar else ""
     axes.set_title(f"from {power(scales[-1])}: {said}{words}", fontsize=8.5)
@@ -74,15 +70,10 @@ def draw_supports(axes: Axes, agreed: pd.DataFrame, bar: Bar | None) -> None:
 def draw_course(axes: Axes, course: pd.DataFrame, stages: pd.DataFrame) -> None:
     """The products of one network, and those of Algorithm 1 with decay."""
     course = course.sort_values("rescaled_time")
-    p = np.stack(list(course["p"]))
     begin = 0.6 * float(stages["time"].iloc[1])
     end = 3 * float(stages["time"].iloc[-1])
-    time, theory = stairs(stages.assign(next_time=end), end, stages["p"])
-    for i in range(p.shape[1]):
-        color = shade(i, p.shape[1], 0.95)
-        axes.plot(course["rescaled_time"], p[:, i], color=color, lw=1.6)
-        label = "Algorithm 1 with decay" if i == 0 else None
-        axes.plot(time, theory[:, i], "--", color="black", lw=0.8, label=label)
+    look: Any = {"widths": (1.6, 0.8), "label": "Algorithm 1 with decay"}
+    draw_products(axes, course, stages.assign(next_time=end), end, **look)
     scale = power(float(course["log10_init_scale"].iloc[0]))
     axes.set_title(f"the products of a head with decay, init scale {scale}", fontsize=8.5)
     axes.set(xscale="log", xlabel="time / log(1 / init scale)", ylabel="products")
@@ -106,7 +97,7 @@ def draw_sizes(axes: Axes, courses: pd.DataFrame, stages: pd.DataFrame) -> None:
             color = GREEN if decays else LOST_COLOR
             time = rows["rescaled_time"] / last["time"]
             axes.plot(time, size, color=color, lw=0.9, label=labels.pop(decays, None))
-    axes.axhline(1, color="black", ls="--", lw=1, label="Algorithm 1's end with decay")
+    axes.axhline(1, **THEORY, lw=1, label="Algorithm 1's end with decay")
     axes.set_title("with decay they come to rest, without they grow on", fontsize=8.5)
     axes.set(xscale="log", yscale="log", xlim=(0.03, None), ylim=(0.1, None))
     axes.set(xlabel="time / that of the last stage", ylabel="sum of their sizes / that at the end")
@@ -119,5 +110,4 @@ def plain_ticks(axes: Axes, begin: float, end: float) -> None:
     """Write the times below a short logarithmic axis as plain numbers."""
     every = [m * 10.0**k for k in range(-3, 9) for m in (1, 2, 5)]
     shown = [time for time in every if begin <= time <= end]
-    axes.set_xticks(shown, labels=[f"{time:g}" for time in shown])
-    axes.minorticks_off()
+    numbers_below(axes, shown)

@@ -4,17 +4,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import shade
 from lib.pages.bars import Bar, draw_bar
-from lib.pages.style import (
-    BLUE,
-    BOUND_COLOR,
-    LOST_COLOR,
-    NULL_COLOR,
-    ORANGE,
-    READ_WIDTH,
-    number_panel,
-)
+from lib.pages.marks import BOUND, THEORY, shade
+from lib.pages.panels import power
+from lib.pages.style import BLUE, LOST_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, number_panel
 
 KINDS = {  # the colour, and what the legend says
     "follows": (NULL_COLOR, "follows from 1e-32"),
@@ -52,13 +45,13 @@ def departures(
         rows = plateaus[(plateaus["log10_init_scale"] == scale) & (plateaus["relaxations"] > 0)]
         color = shade(k, len(steps))
         errors = rows["error"].clip(lower=LEAST)
-        label = f"$10^{{{scale:g}}}$"
+        label = power(scale)
         lasts.plot(rows["relaxations"], errors, ".", color=color, ms=4, label=label)
     lasts.set(xscale="log", yscale="log", ylabel="error of the products, every plateau")
     lasts.set_xlabel("times that its slowest direction relaxes in a plateau")
     draw_bar(scales, bar, label=f"{bar.words()}, from 1e-32")
     number_panel(scales)
-    lasts.axhline(near, color=BOUND_COLOR, ls="--", lw=1.2)
+    lasts.axhline(near, **BOUND, lw=1.2)
     for axes in (scales, lasts):
         axes.legend(fontsize=7.5, loc="lower left")
     for name, color, label in (
@@ -67,7 +60,7 @@ def departures(
     ):
         rows = orders.dropna(subset=["flow", name])
         times.plot(rows["flow"], rows[name] / rows["flow"], ".", color=color, ms=4, label=label)
-    times.axhline(1, color="black", ls="--", lw=1)
+    times.axhline(1, **THEORY, lw=1)
     times.set(xscale="log", xlabel="time of a rise in the flow / log(1 / init scale)")
     times.set_ylabel("predicted time / the flow's")
     times.legend(fontsize=7.5)

@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.gradual_rank.figures.greedy_limit import label
-from lib.gradual_rank.figures.staircase import shade
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import BOUND, THEORY, shade, where, write_beside
+from lib.pages.panels import shared_legend, sized
 from lib.pages.style import (
-    BOUND_COLOR,
     GREEN,
     LOST_COLOR,
     MATRIX_COLORS,
@@ -23,7 +23,6 @@ from lib.pages.style import (
     NULL_COLOR,
     READ_WIDTH,
     number_panel,
-    sized,
 )
 
 NOISE_COLORS = {
@@ -36,6 +35,7 @@ GAP_COLOR = MATRIX_COLORS["W_KQ"]
 WEIGHTS_COLOR = GREEN
 TICK = 0.15  # half of the height of a stage's line, in rows
 SMALLEST = 1e-6  # a tie is drawn as this gap
+HIGH = 1.6  # the height of panels of shares
 LEAST_APART = 1e-6  # two products that are nearer are drawn at this distance
 
 
@@ -45,12 +45,12 @@ def disturbed_at_random(paths: pd.DataFrame, d: int, bar: Bar | None = None) -> 
     Each panel has the largest distance of one matrix, with a line per disturbance. A bar is drawn
     at the end of the time, where the distance has to meet it.
     """
-    rows = paths[paths["kind"] == "random"]
+    rows = where(paths, kind="random")
     times = sorted(rows["time"].unique())
     figure, panels = plt.subplots(1, 2, figsize=(9.6, 3.6), sharey=True)
     for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
         for n, time in enumerate(times):
-            own = rows[rows["time"] == time].sort_values("after")
+            own = where(rows, time=time).sort_values("after")
             held = np.asarray(own["coordinates"].iloc[0])
             chosen = held < d if matrix == "W_KQ" else held >= d
             apart = np.abs(np.stack(list(own["p"])) - np.stack(list(own["p_undisturbed"])))
@@ -75,7 +75,7 @@ def disturbed_at_a_rise(paths: pd.DataFrame, d: int, bar: Bar | None = None) -> 
     A coordinate has one colour in all panels. Where there is a bar, a panel has the largest
     distance between both, with a line per disturbance.
     """
-    rows = paths[paths["kind"] == "rise"]
+    rows = where(paths, kind="rise")
     points = sorted(rows["point"].unique())
     every = sorted({int(i) for held in rows["coordinates"] for i in held})
     colors = {i: shade(n, len(every), 0.95) for n, i in enumerate(every)}
@@ -88,11 +88,11 @@ def disturbed_at_a_rise(paths: pd.DataFrame, d: int, bar: Bar | None = None) -> 
     for axes in panels.flat[len(points) :]:
         axes.axis("off")
     for axes, point in zip(panels.flat, points, strict=False):
-        own = rows[rows["point"] == point].sort_values("after")
+        own = where(rows, point=point).sort_values("after")
         moved, still = (np.stack(list(own[name])) for name in ("p", "p_undisturbed"))
         for n, i in enumerate(own["coordinates"].iloc[0]):
             axes.plot(own["after"], moved[:, n], color=colors[int(i)], lw=1.3)
-            axes.plot(own["after"], still[:, n], "--", color="black", lw=0.8)
+            axes.plot(own["after"], still[:, n], **THEORY, lw=0.8)
         axes.set_xscale("symlog", linthresh=10, linscale=0.5)
         axes.set_title(f"disturbed at time {own['time'].iloc[0]:.0f}", fontsize=9)
     if bar:
@@ -105,8 +105,8 @@ def disturbed_at_a_rise(paths: pd.DataFrame, d: int, bar: Bar | None = None) -> 
         row[0].set_ylabel("products p = u ⊙ v")
     for i, color in colors.items():
         panels[0][0].plot([], [], color=color, label=f"{'KQ' if i < d else 'VO'} {i % d}")
-    panels[0][0].plot([], [], "--", color="black", lw=0.8, label="undisturbed")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=9)
+    panels[0][0].plot([], [], **THEORY, lw=0.8, label="undisturbed")
+    shared_legend(figure, panels[0][0], ncols=9)
     return figure
 
 
@@ -148,16 +148,14 @@ def assumption_checks(
     finite = stages[np.isfinite(stages["next_time"]) & np.isfinite(stages["gap"])]
     names = list(dict.fromkeys(stages["problem"]))
     for y, problem in enumerate(names):
-        followed, later = (
-            t[t["problem"] == problem] for t in (finite, stages[stages["stage"] > 0])
-        )
+        followed, later = (where(t, problem=problem) for t in (finite, stages[stages["stage"] > 0]))
         gap = (followed["gap"] / followed["next_time"]).to_numpy(float)
         tied = gap < SMALLEST
         _row(gaps, gap[~tied], y, GAP_COLOR, median=np.median(gap).clip(min=SMALLEST))
         if tied.any():
             gaps.plot([SMALLEST], [y], "X", color=LOST_COLOR, ms=9)
-            said = {"xytext": (9, 4), "textcoords": "offset points", "color": LOST_COLOR}
-            gaps.annotate(f"{tied.sum()} of {len(gap)}", (SMALLEST, y), fontsize=8, **said)
+            look: Any = {"ha": "left", "fontsize": 8, "color": LOST_COLOR}
+            write_beside(gaps, f"{tied.sum()} of {len(gap)}", (SMALLEST, y), (9, 4), **look)
         _row(strict, later["strictness_products"].to_numpy(float), y - 0.18, GAP_COLOR)
         _row(strict, later["strictness_weights"].to_numpy(float), y + 0.18, WEIGHTS_COLOR)
     labels = [label(name, problems).replace(": ", ",\n", 1) for name in names]
@@ -178,11 +176,12 @@ def assumption_checks(
     strict.set_xlabel("least curvature on the plateau")
     strict.set_title("4.3: every plateau is a strict minimum", pad=24)
     for noise in ("balanced", "independent"):
-        rows = returns[(returns["kind"] == "random") & (returns["noise"] == noise)]
-        _shares(back, rows["ratio_products"], NOISE_COLORS[noise], f"products, {noise} noise")
-        _shares(back, rows["ratio_weights"], NOISE_COLORS[noise], f"(u, v), {noise} noise", ls=":")
-        rows = ends[(ends["kind"] == "rise") & (ends["noise"] == noise)]
-        _shares(risen, rows["distance"].clip(lower=1e-8), NOISE_COLORS[noise], f"{noise} noise")
+        rows = where(returns, kind="random", noise=noise)
+        color = NOISE_COLORS[noise]
+        _shares(back, rows["ratio_products"], returned, color, f"products, {noise} noise")
+        _shares(back, rows["ratio_weights"], returned, color, f"(u, v), {noise} noise", ls=":")
+        rows = where(ends, kind="rise", noise=noise)
+        _shares(risen, rows["distance"].clip(lower=1e-8), near, color, f"{noise} noise")
     back.set(
         xlabel="distance from the undisturbed, end / start",
         title="4.3: what is disturbed comes back",
@@ -192,23 +191,19 @@ def assumption_checks(
         title="4.3, where a coordinate rises",
     )
     for noise in ("none", "balanced", "independent"):
-        rows = kicks[kicks["noise"] == noise]
-        _shares(
-            begun,
-            rows["error"].clip(lower=1e-8),
-            NOISE_COLORS[noise],
-            f"{noise} noise".replace("none", "no"),
-        )
+        error = where(kicks, noise=noise)["error"].clip(lower=1e-8)
+        said = f"{noise} noise".replace("none", "no")
+        _shares(begun, error, near, NOISE_COLORS[noise], said)
     begun.set(
         xlabel="error of the products at the end", title="4.4: a stage begun nearby ends the same"
     )
     for axes, bar in ((back, returned), (risen, near), (begun, near)):
-        axes.axvline(bar, color=BOUND_COLOR, ls="--", lw=1)
+        axes.axvline(bar, ymax=1 / HIGH, **BOUND, lw=1, label=f"share up to {bar:g}")
     back.set_ylabel("share of cases below")
     for axes in (back, risen, begun):
         axes.set(xscale="log")
         axes.legend(fontsize=7.5, loc="upper left")
-        axes.set_ylim(0, 1.5)  # legends stand above the curves
+        axes.set_ylim(0, HIGH)  # legends stand above the curves
         axes.set_yticks(np.arange(0, 1.01, 0.2))
     return figure
 
@@ -223,8 +218,10 @@ def _row(axes: Axes, values: np.ndarray, y: float, color: str, median: float | N
         axes.plot([middle], [y], "o", color=color, ms=5.5)
 
 
-def _shares(axes: Axes, values: pd.Series, color: str, label: str | None, ls: str = "-") -> None:
-    """The empirical distribution of positive values."""
+def _shares(
+    axes: Axes, values: pd.Series, bar: float, color: str, label: str, ls: str = "-"
+) -> None:
+    """The empirical distribution of positive values, and in the legend the share up to the bar."""
     ordered = np.sort(values.to_numpy(float))
     axes.step(
         ordered,
@@ -232,5 +229,5 @@ def _shares(axes: Axes, values: pd.Series, color: str, label: str | None, ls: st
         where="post",
         color=color,
         ls=ls,
-        label=label,
+        label=f"{label}: {np.mean(ordered <= bar):.0%}" if len(ordered) else label,
     )

@@ -9,16 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.pages.style import (
-    BOUND_COLOR,
-    LOST_COLOR,
-    MATRIX_COLORS,
-    NULL_COLOR,
-    READ_WIDTH,
-    VIRIDIS,
-    number_panel,
-    sized,
-)
+from lib.pages.marks import BOUND, THEORY, band, unit_points, where
+from lib.pages.panels import power, shared_legend, sized
+from lib.pages.style import LOST_COLOR, MATRIX_COLORS, NULL_COLOR, READ_WIDTH, VIRIDIS, number_panel
 
 LIMIT = MATRIX_COLORS["W_KQ"]
 FINITE = MATRIX_COLORS["W_VO"]
@@ -53,7 +46,7 @@ def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> F
         (panels[1], own, forecast, "time", of_adapter, "adapter (v = 0)", "time t of the flow"),
     ):
         for axes, scale in zip(row, shown, strict=False):
-            rows = table[(table["log10_init_scale"] == scale) & (table["seed"] == seed)]
+            rows = where(table, log10_init_scale=scale, seed=seed)
             axes.axis("on")
             for name, label in {"measured": "measured", **said}.items():
                 axes.step(rows[column], rows[name], where="post", label=label, **LOOKS[name])
@@ -62,7 +55,7 @@ def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> F
             )
         row[0].set_ylabel("rank: products above the threshold")
         _rank_errors(row[-1], table, list(said)[::-1])
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    shared_legend(figure, panels[0][0])
     return figure
 
 
@@ -76,9 +69,9 @@ def _rank_errors(axes: Axes, table: pd.DataFrame, names: list[str]) -> None:
         color = LOOKS[name]["color"]
         label = "limit" if name == "limit" else "finite scale"
         axes.plot(range(len(scales)), mean, color=color, marker="o", ms=3.5, label=label)
-        axes.fill_between(range(len(scales)), least, most, color=color, alpha=0.16, lw=0)
+        band(axes, range(len(scales)), least, most, color)
     axes.set(xlabel="init scale", ylabel="mean |forecast − measured rank|", ylim=(0, None))
-    axes.set_xticks(range(len(scales)), labels=[f"$10^{{{x:g}}}$" for x in scales])
+    axes.set_xticks(range(len(scales)), labels=[power(x) for x in scales])
     axes.set_title("error over seeds:\nmean, least, largest", fontsize=9)
     axes.legend()
 
@@ -95,10 +88,10 @@ def descents_beside_the_flow(
     )
     kinds = list(dict.fromkeys(zip(descents["form"], descents["share_of_limit"], strict=True)))
     for y, (form, share) in enumerate(reversed(kinds)):
-        rows = descents[(descents["form"] == form) & (descents["share_of_limit"] == share)]
-        error.plot(rows["time_error"], np.full(len(rows), y), "o", color=LIMIT, ms=5)
+        rows = where(descents, form=form, share_of_limit=share)
+        unit_points(error, y, rows["time_error"], LIMIT, along="x", ms=5)
         kept = rows.loc[np.isfinite(rows["drift"]), "drift"].clip(lower=1e-15)
-        drift.plot(kept, np.full(len(kept), y), "o", color=LIMIT, ms=6)
+        unit_points(drift, y, kept, LIMIT, along="x", ms=6)
         if len(kept) < len(rows):
             said = f"lost in {len(rows) - len(kept)} of {len(rows)} seeds, as |u| = |v|"
             drift.text(0.03, y, said, transform=drift.get_yaxis_transform(), color=LOST_COLOR)
@@ -123,24 +116,20 @@ def descents_beside_the_flow(
     form, share = max(kinds, key=lambda kind: kind[1])
     for i, seed in enumerate(sorted(descents["seed"].unique())):
         own = stages[(stages["seed"] == seed) & (stages["stage"] > 0)]
-        row = descents[
-            (descents["form"] == form)
-            & (descents["share_of_limit"] == share)
-            & (descents["seed"] == seed)
-        ]
+        row = where(descents, form=form, share_of_limit=share, seed=seed)
         ratio = row["learning_rate"].iloc[0] / own["learning_rate_limit"]
         edge.step(
             own["stage"], ratio, where="mid", color=VIRIDIS(0.2 + 0.5 * i), label=f"seed {seed}"
         )
-    edge.axhline(1, color=BOUND_COLOR, ls="--", lw=1.2, label="unstable above")
+    edge.axhline(1, **BOUND, lw=1.2, label="unstable above")
     edge.set(xlabel="stage", ylabel="learning rate / its limit on the plateau", ylim=(0, 1.08))
     edge.set_title(f"one rate, {share:g} of the least limit", fontsize=9)
     edge.legend(loc="lower right", fontsize=7.5)
-    _example(example, drop)
+    _example(figure, example, drop)
     return figure
 
 
-def _example(axes: Axes, drop: pd.DataFrame) -> None:
+def _example(figure: Figure, axes: Axes, drop: pd.DataFrame) -> None:
     methods = list(dict.fromkeys(zip(drop["method"], drop["log10_init_scale"], strict=True)))
     markers = {
         0: ("s", "coordinate 1 joins"),
@@ -148,17 +137,19 @@ def _example(axes: Axes, drop: pd.DataFrame) -> None:
         2: ("o", "coordinate 3 joins"),
     }
     for y, (method, scale) in enumerate(reversed(methods)):
-        rows = drop[(drop["method"] == method) & (drop["log10_init_scale"] == scale)]
-        for row in rows.itertuples():
-            if row.lost:
-                axes.plot(row.rescaled_time, y, "x", color=LOST_COLOR, ms=7, mew=1.8)
+        rows = where(drop, method=method, log10_init_scale=scale)
+        for row in rows.to_dict("records"):
+            if row["lost"]:
+                axes.plot(row["rescaled_time"], y, "x", color=LOST_COLOR, ms=7, mew=1.8)
             else:
-                marker = markers[row.coordinate][0]
-                negative = row.sign < 0
-                axes.plot(row.rescaled_time, y, marker, color=FINITE if negative else LIMIT, ms=5)
+                marker = markers[row["coordinate"]][0]
+                negative = row["sign"] < 0
+                axes.plot(
+                    row["rescaled_time"], y, marker, color=FINITE if negative else LIMIT, ms=5
+                )
     truth = drop[(drop["method"] == "Algorithm 1") & (drop["sign"] < 0)]["rescaled_time"]
     for time in truth:
-        axes.axvline(time, color="black", ls="--", lw=1)
+        axes.axvline(time, **THEORY, lw=1)
     for marker, label in markers.values():
         axes.plot([], [], marker, color=LIMIT, ls="", ms=5, label=label)
     axes.plot(
@@ -178,4 +169,4 @@ def _example(axes: Axes, drop: pd.DataFrame) -> None:
     axes.set_yticks(range(len(methods)), labels=labels, fontsize=7.5)
     axes.set(xscale="log", xlabel="time / log(1 / init scale)", ylim=(-0.6, len(methods) - 0.4))
     axes.set_title("three coordinates, the third leaves and returns", fontsize=9)
-    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    shared_legend(figure, axes)

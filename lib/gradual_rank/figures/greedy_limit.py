@@ -5,16 +5,17 @@ of what width, and which problem is studied.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
-from lib.gradual_rank.figures.staircase import shade
+from lib.gradual_rank.figures.staircase import scale_axis
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import THEORY, shade, unit_points, where, write_beside
 from lib.pages.style import (
     INITIAL_COLOR,
     LOST_COLOR,
@@ -87,12 +88,11 @@ def errors_by_scale(
     times.plot(
         logs / np.log(10),
         constant / logs,
-        "--",
-        color="black",
+        **THEORY,
         lw=1.2,
         label=f"C / log(1 / init scale), C = {constant:.2f} ({words(studied)})",
     )
-    order.axhline(1, color="black", ls="--", lw=1.2)
+    order.axhline(1, **THEORY, lw=1.2)
     times.set(yscale="log", ylabel="error of activation times, median", title="Algorithm 1")
     finite.set(
         yscale="log",
@@ -104,7 +104,7 @@ def errors_by_scale(
     products.set(yscale="log", ylabel="product error, mid-plateau")
     final.set(yscale="log", ylabel="product error, last lasting plateau")
     for axes in panels.flat:
-        _scale_axis(axes, errors)
+        scale_axis(axes, -errors["log10_init_scale"], fontsize=7.5)
     asked = {
         products: "plateau_products_agree",
         order: "order_agrees",
@@ -123,44 +123,49 @@ def errors_by_scale(
 def supports_by_scale(
     errors: pd.DataFrame, stages: pd.DataFrame, departed: pd.DataFrame, problems: pd.DataFrame
 ) -> Figure:
-    """How often the flow has Algorithm 1's support, how the support grows, and what leaves it.
+    """How often the flow has Algorithm 1's support, what leaves it when, and what stays away.
 
     Two medians of the studied problem are written beside their points: from the least init scale,
     and from the largest at which more than a tenth of the plateaus have it.
     """
-    figure, (share, size, pull) = plt.subplots(
+    figure, (share, stages_of, pull) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 5.0), width_ratios=[2.2, 1, 0.9]
     )
     number_panel(share)
     studied = problems.loc[problems["studied"], "name"].iloc[0]
     _by_problem(share, errors, problems, "same")
-    medians = errors[errors["problem"] == studied].groupby("log10_init_scale")["same"].median()
+    medians = where(errors, problem=studied).groupby("log10_init_scale")["same"].median()
     right = medians[medians > MARKED]
     for scale in dict.fromkeys([right.index.max(), right.index.min()] if len(right) else []):
-        mark = {"xytext": (-6, 7), "textcoords": "offset points", "ha": "right", "weight": "bold"}
-        share.annotate(f"{medians[scale]:.0%}", (-scale, medians[scale]), fontsize=11, **mark)
+        look: Any = {"ha": "right", "weight": "bold", "fontsize": 11}
+        write_beside(share, f"{medians[scale]:.0%}", (-scale, medians[scale]), (-6, 7), **look)
     share.set(ylabel="share of plateaus with Algorithm 1's support", ylim=(-0.02, 1.06))
     share.set_title("thick: the median over seeds, thin: a seed")
-    share.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=2, fontsize=8)
-    _scale_axis(share, errors)
+    below: Any = {"loc": "upper left", "bbox_to_anchor": (0, -0.14), "ncols": 2, "fontsize": 7.5}
+    share.legend(**below, columnspacing=1.0, handlelength=1.6)
+    scale_axis(share, -errors["log10_init_scale"], fontsize=7.5)
     left = [name for name in problems["name"] if (departed["problem"] == name).any()]
+    row = 0
     for n, problem in enumerate(problems["name"]):
-        own = stages[stages["problem"] == problem]
+        own = where(stages, problem=problem)
         color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
         for _, rows in own.sort_values("stage").groupby("seed"):
-            size.plot(rows["stage"], rows["n_active"], color=color, lw=1, alpha=0.7)
             lost = rows[rows["n_dropped"] > 0]
-            look = {"s": 18 * lost["n_dropped"], "color": LOST_COLOR, "marker": "x", "zorder": 3}
-            size.scatter(lost["stage"], lost["n_active"], **look)
-        gone = departed[departed["problem"] == problem]
+            cross = {"s": 24 * lost["n_dropped"], "color": LOST_COLOR, "marker": "x", "zorder": 3}
+            stages_of.plot([0, rows["stage"].max()], [row, row], color=color, lw=1.5)
+            stages_of.scatter(lost["stage"], np.full(len(lost), row), **cross)
+            row += 1
+        row += 1  # problems stand apart
+        gone = where(departed, problem=problem)
         if len(gone):
-            at = np.full(len(gone), left.index(problem))
-            pull.plot(at, gone["pull"], MARKERS[n % len(MARKERS)], color=color, ms=5)
-    size.plot([], [], "x", color=LOST_COLOR, label="a coordinate leaves")
-    size.set(xlabel="stage of Algorithm 1", ylabel="active coordinates")
-    size.set_title("a line per seed", fontsize=9)
-    size.legend(loc="upper left")
-    pull.axhline(0, color="black", ls="--", lw=1.2)
+            marker = MARKERS[n % len(MARKERS)]
+            unit_points(pull, left.index(problem), gone["pull"], color, marker=marker, ms=5)
+    stages_of.plot([], [], "x", color=LOST_COLOR, label="a coordinate leaves")
+    stages_of.set(xlabel="stage of Algorithm 1", ylabel="heads: one line each", yticks=[])
+    stages_of.set_title("what leaves, and when", fontsize=9)
+    stages_of.invert_yaxis()
+    stages_of.legend(loc="center right")
+    pull.axhline(0, **THEORY, lw=1.2)
     names = [label(name, problems).partition(":")[0].replace(", ", ",\n") for name in left]
     pull.set_xticks(range(len(left)), labels=names, rotation=30, fontsize=8)
     pull.set_ylabel("what holds it away, −β g / max|g(0)|")
@@ -190,11 +195,8 @@ def charges_and_rises(
         1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1.5, 1, 1]
     )
     scale = charges["log10_init_scale"].min()
-    rows = charges[charges["log10_init_scale"] == scale].sort_values("rescaled_time")
-    own = stages[
-        (stages["problem"] == charges["problem"].iloc[0])
-        & (stages["seed"] == charges["seed"].iloc[0])
-    ]
+    rows = where(charges, log10_init_scale=scale).sort_values("rescaled_time")
+    own = where(stages, problem=charges["problem"].iloc[0], seed=charges["seed"].iloc[0])
     own = own.sort_values("stage")
     flow = 1 - np.stack(list(rows["charge"]))
     theory = 1 - np.stack(list(own["charge"]))
@@ -202,7 +204,7 @@ def charges_and_rises(
     for i in range(flow.shape[1]):
         color = shade(joined.index(i), len(joined)) if i in joined else INITIAL_COLOR
         course.plot(rows["rescaled_time"], flow[:, i], color=color, lw=1.3)
-        course.plot(own["time"], theory[:, i], "--", color="black", lw=0.7)
+        course.plot(own["time"], theory[:, i], **THEORY, lw=0.7)
     course.set(
         xlabel="time / log(1 / init scale)", ylabel="charge b", xlim=(0, float(own["time"].max()))
     )
@@ -213,7 +215,7 @@ def charges_and_rises(
     _by_problem(rise, errors, problems, "ratio")
     rise.set(ylabel="duration of the first rise / at the least scale", ylim=(0.5, 1.15))
     for axes in (constant, rise):
-        _scale_axis(axes, errors)
+        scale_axis(axes, -errors["log10_init_scale"], fontsize=7.5)
     rise.legend(loc="lower right", fontsize=7, handlelength=1.3)
     follows = bars.get("charges_follow")
     name = words(problems.loc[problems["studied"], "name"].iloc[0])
@@ -233,7 +235,7 @@ def _by_problem(
     A thin line is a seed, a thick one the median over the problem's seeds.
     """
     for n, problem in enumerate(problems["name"]):
-        wide = table[table["problem"] == problem].pivot_table(
+        wide = where(table, problem=problem).pivot_table(
             index="log10_init_scale", columns="seed", values=column
         )
         wide = wide.sort_index(ascending=False).dropna(how="all")
@@ -243,11 +245,3 @@ def _by_problem(
             axes.plot(wide.index, wide, color=color, lw=0.5, alpha=0.35, ls=ls)
         look = {"color": color, "ls": ls, "marker": MARKERS[n % len(MARKERS)], "ms": 4}
         axes.plot(wide.index, wide.median(axis=1), label=label(problem, problems), **look)
-
-
-def _scale_axis(axes: Axes, table: pd.DataFrame) -> None:
-    axes.set(xscale="log", xlabel="init scale")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"$10^{{-{x:g}}}$"))
-    axes.set_xticks(sorted(-table["log10_init_scale"].unique()))
-    axes.minorticks_off()
-    axes.tick_params(axis="x", labelsize=7.5)

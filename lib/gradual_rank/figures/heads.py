@@ -4,20 +4,17 @@ The transformers are those of Example 3.2 of Boix-Adserà et al. (2023). Times a
 log(1 / init_scale). Dashed lines are Algorithm 1's, or what the start alone says.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import Case, scale_axis, shade, stairs
-from lib.pages.style import (
-    MATRIX_COLORS,
-    PROBLEM_COLORS,
-    READ_WIDTH,
-    SEED_MARKERS,
-    number_panel,
-)
+from lib.gradual_rank.figures.staircase import Case, draw_products, scale_axis, stairs
+from lib.pages.marks import THEORY, shade, unit_lines, where
+from lib.pages.panels import power
+from lib.pages.style import MATRIX_COLORS, PROBLEM_COLORS, READ_WIDTH, SEED_MARKERS, number_panel
 
 
 def several_heads(
@@ -58,12 +55,11 @@ def one_head(cases: list[Case], errors: pd.DataFrame) -> Figure:
         sizes = name.partition(": ")[2]
         _products(axes, trajectory, stages)
         axes.set_title(sizes.replace(", ", ",\n"), fontsize=9)
-        own = errors[errors["problem"] == names[n]].sort_values("log10_init_scale")
+        own = where(errors, problem=names[n]).sort_values("log10_init_scale")
         color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
-        for k, (_, of_seed) in enumerate(own.groupby("seed")):
-            said = sizes.partition(", ")[2] if k == 0 else None
-            look = {"color": color, "marker": SEED_MARKERS[k % len(SEED_MARKERS)], "ms": 4}
-            share.plot(-of_seed["log10_init_scale"], of_seed["same"], label=said, lw=1, **look)
+        own = own.assign(smallness=-own["log10_init_scale"])
+        look: Any = {"label": sizes.partition(", ")[2], "markers": SEED_MARKERS, "color": color}
+        unit_lines(share, own, "smallness", "same", **look, ms=4, lw=1)
     scale_axis(share, -errors.loc[errors["problem"].isin(names), "log10_init_scale"])
     share.set(ylabel="share of plateaus with its support", ylim=(-0.02, 1.03))
     share.set_title("Algorithm 1, one line per seed", fontsize=9)
@@ -75,11 +71,11 @@ def _losses(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
     """The loss from every scale, against rescaled time."""
     scales = sorted(trajectory["log10_init_scale"].unique(), reverse=True)
     for n, scale in enumerate(scales):
-        rows = trajectory[trajectory["log10_init_scale"] == scale]
+        rows = where(trajectory, log10_init_scale=scale)
         color = shade(n, len(scales), 0.85)
-        axes.plot(rows["rescaled_time"], rows["loss"], color=color, label=f"$10^{{{scale:g}}}$")
+        axes.plot(rows["rescaled_time"], rows["loss"], color=color, label=power(scale))
     time, loss = stairs(stages, float(trajectory["rescaled_time"].max()), stages["loss"])
-    axes.plot(time, loss, "--", color="black", lw=0.9, label="Algorithm 1")
+    axes.plot(time, loss, **THEORY, lw=0.9, label="Algorithm 1")
     axes.set(
         xlabel="time / log(1 / init scale)",
         ylabel="loss / loss at 0",
@@ -92,14 +88,8 @@ def _losses(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
 def _products(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
     """The products at the smallest scale, coloured by their place."""
     scale = trajectory["log10_init_scale"].min()
-    rows = trajectory[trajectory["log10_init_scale"] == scale]
-    p = np.stack(list(rows["p"]))
-    time, theory = stairs(stages, float(rows["rescaled_time"].max()), stages["p"])
-    for i in range(p.shape[1]):
-        color = shade(i, p.shape[1], 0.95)
-        axes.plot(rows["rescaled_time"], p[:, i], color=color, lw=1.3)
-        if np.abs(theory[:, i]).max() > 0:
-            axes.plot(time, theory[:, i], "--", color="black", lw=0.8)
+    rows = where(trajectory, log10_init_scale=scale)
+    draw_products(axes, rows, stages, float(rows["rescaled_time"].max()))
     axes.set(
         xlabel=f"time / log(1 / init scale),\nfrom $10^{{{scale:g}}}$",
         ylabel="products of all heads",

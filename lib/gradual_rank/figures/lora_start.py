@@ -10,11 +10,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import THEORY, where
+from lib.pages.panels import power
 from lib.pages.style import BLUE, GREEN, NULL_COLOR, ORANGE, READ_WIDTH, SEED_MARKERS, number_panel
 
 SCALE_COLORS = (GREEN, BLUE, ORANGE)  # from the library's own draw to smaller ones
+FEW_DECADES = 100
 ADAPTER = ["log10_init_scale", "model", "seed"]
 
 
@@ -29,13 +33,13 @@ def lora_start(
 
     `asked` are the bars of claims by their names.
     """
-    at = learned[learned["size"] == size]
+    at = where(learned, size=size)
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.8), width_ratios=[1.2, 1, 1, 1])
-    draw_times(panels[0], at[at["case"] == "descent"], size)
-    draw_errors(panels[1], at[at["case"] == "descent"], asked.get("lora_start_times"))
+    draw_times(panels[0], where(at, case="descent"), size)
+    draw_errors(panels[1], where(at, case="descent"), asked.get("lora_start_times"))
     number_panel(panels[1])
     draw_orders(panels[2], orders, asked.get("lora_start_order"))
-    draw_shares(panels[3], shares[shares["size"] == size], asked.get("lora_start_outputs"))
+    draw_shares(panels[3], where(shares, size=size), asked.get("lora_start_outputs"))
     return figure
 
 
@@ -51,9 +55,9 @@ def label_of(scale: float) -> str:
 
 def draw_times(axes: Axes, rows: pd.DataFrame, size: float) -> None:
     """The steps to the size, measured against forecast, of the first seed of each model."""
-    first = rows[rows["seed"] == rows["seed"].min()]
+    first = where(rows, seed=rows["seed"].min())
     for scale, color in zip(scales_of(rows), SCALE_COLORS, strict=False):
-        own = first[first["log10_init_scale"] == scale]
+        own = where(first, log10_init_scale=scale)
         small = own["forecast"] <= own["horizon"]
         for part, face, alpha in ((own[~small], "none", 0.6), (own[small], color, 1.0)):
             label = label_of(scale) if face != "none" else None
@@ -61,7 +65,9 @@ def draw_times(axes: Axes, rows: pd.DataFrame, size: float) -> None:
             axes.plot(part["forecast"], part["measured"], "o", **look, label=label)
     axes.set(xscale="log", yscale="log")
     ends = np.array(axes.get_ylim())
-    axes.plot(ends, ends, "--", color="black", lw=1, label="as the start says")
+    if ends[1] < FEW_DECADES * ends[0]:  # so few that minor ticks have labels, one over another
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.plot(ends, ends, **THEORY, lw=1, label="as the start says")
     axes.set(xlabel="steps, said by the start", ylabel=f"steps until p = {size:g}")
     axes.set_title("gradient descent; filled: update still small", fontsize=9)
     axes.legend(loc="upper left", fontsize=7.5)
@@ -96,7 +102,7 @@ def draw_orders(axes: Axes, orders: pd.DataFrame, bar: Bar | None) -> None:
         ("adam", "order_descent", None, GREEN, "o", -0.15),
         ("adam", "order", "the start, by signs", BLUE, "D", 0.0),
     ):
-        own = orders[orders["case"] == case]
+        own = where(orders, case=case)
         first = len(scales) if case == "adam" else 0
         place = [first + scales.index(scale) + shift for scale in own["log10_init_scale"]]
         axes.plot(place, own[column], marker, color=color, ms=3.5, label=name)
@@ -110,7 +116,7 @@ def draw_orders(axes: Axes, orders: pd.DataFrame, bar: Bar | None) -> None:
 
 def draw_shares(axes: Axes, shares: pd.DataFrame, bar: Bar | None) -> None:
     """How much of the first learned direction lies in the gradient's first ones, by scale."""
-    rows = shares[shares["case"] == "descent"]
+    rows = where(shares, case="descent")
     for k, (column, null, name, color) in enumerate(
         (
             ("out", "random_out", "of outputs", GREEN),
@@ -132,6 +138,6 @@ def draw_shares(axes: Axes, shares: pd.DataFrame, bar: Bar | None) -> None:
 
 def mark_scales(axes: Axes, scales: list[float]) -> None:
     """Name the scales of A under a panel in which they stand one beside another."""
-    names = ["1" if scale == 0 else f"$10^{{{scale:g}}}$" for scale in scales]
+    names = ["1" if scale == 0 else power(scale) for scale in scales]
     axes.set_xticks(range(len(scales)), names)
     axes.set(xlabel="A over LoRA's own draw", xlim=(-0.5, len(scales) - 0.5))

@@ -11,8 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import power
 from lib.pages.bars import Bar
+from lib.pages.marks import THEORY, unit_lines, where
+from lib.pages.panels import power
 from lib.pages.style import (
     BLUE,
     BROWN,
@@ -53,7 +54,7 @@ def waits_of_optimizers(
     draw_momentum(panels[0], added, roots[roots["seed"] >= 0], bar)
     number_panel(panels[0])
     adam = added[(added["rule"] == "adam") & (added["eps"] >= LEAST_EPS)]
-    usual = adam[adam["beta_2"] == adam["beta_2"].max()]
+    usual = where(adam, beta_2=adam["beta_2"].max())
     draw_epsilon(panels[1], usual, roots[roots["seed"] < 0])
     draw_memory(panels[2], adam)
     draw_courses(panels[3], courses)
@@ -62,20 +63,18 @@ def waits_of_optimizers(
 
 def draw_momentum(axes: Axes, added: pd.DataFrame, roots: pd.DataFrame, bar: Bar | None) -> None:
     """The wait over that of plain descent, by momentum, with the root's line of each head."""
-    plain = added[added["case"] == PLAIN].set_index("seed")
-    for number, (_, own) in enumerate(roots.groupby("seed")):
-        label = "the root μ" if number == 0 else None
-        axes.plot(own["place"], own["wait"], "--", color="black", lw=0.7, label=label, zorder=1)
+    plain = where(added, case=PLAIN).set_index("seed")
+    unit_lines(axes, roots, "place", "wait", label="the root μ", **THEORY, lw=0.7, zorder=1)
     betas = np.linspace(0, 0.995, 120)
     axes.plot(betas, 1 - betas, ":", color=NULL_COLOR, lw=1.6, label="1 − β, the folklore")
     for rule, said, color, marker in (
         ("sgd", "momentum", BLUE, "o"),
         ("nesterov", "Nesterov", ORANGE, "s"),
     ):
-        own = added[added["rule"] == rule]
+        own = where(added, rule=rule)
         share = own["added"].to_numpy() / plain["added"].reindex(own["seed"]).to_numpy()
         axes.plot(own["beta"], share, marker, color=color, ms=4, label=said)
-    ratio = added[(added["rule"] == "sgd") & (added["beta"] == SHOWN)]
+    ratio = where(added, rule="sgd", beta=SHOWN)
     number = float((ratio["added"] / ratio["added_law"]).median())
     said = f"β = {SHOWN:g}: {number:.4f} of the root's wait"
     axes.set_title(f"{said}\n({bar.words()})" if bar else said, fontsize=9)
@@ -93,10 +92,10 @@ def draw_epsilon(axes: Axes, adam: pd.DataFrame, roots: pd.DataFrame) -> None:
         return
     steps = (adam["added"] * math.log(10) / adam["efolds"]).clip(lower=NO_WAIT)
     axes.plot(strengths, steps, "o", color=BLUE, ms=4, label="Adam", zorder=3)
-    axes.plot(roots["place"], roots["wait"], "--", color="black", lw=1.1, label="the root μ")
+    axes.plot(roots["place"], roots["wait"], **THEORY, lw=1.1, label="the root μ")
     axes.axvline(1, color=NULL_COLOR, lw=0.8)
     axes.text(1.3, 1200, "ε = η σ₁", fontsize=7.5, color=NULL_COLOR, va="top")
-    default = strength_of(adam[adam["eps"] == DEFAULT])
+    default = strength_of(where(adam, eps=DEFAULT))
     if len(default):
         axes.text(
             float(default.median()),
@@ -123,7 +122,7 @@ def draw_memory(axes: Axes, adam: pd.DataFrame) -> None:
         ratio = own["added"] / own["added_law"]
         label = f"Adam, β₂ = {beta_2:g}"
         axes.plot(strength_of(own), ratio, "o", color=color, ms=4, label=label)
-    own = drawn[drawn["beta_2"] == most].assign(
+    own = where(drawn, beta_2=most).assign(
         strength=strength_of, said=lambda rows: rows["added_memory"] / rows["added_law"]
     )
     middle = own.groupby("eps")[["strength", "said"]].median().sort_values("strength")
@@ -135,7 +134,7 @@ def draw_memory(axes: Axes, adam: pd.DataFrame) -> None:
         lw=1.6,
         label="one number under Adam",
     )
-    axes.axhline(1, color="black", ls="--", lw=1.1, label="the root alone")
+    axes.axhline(1, **THEORY, lw=1.1, label="the root alone")
     axes.set(xscale="log", ylim=(0, 1.1), xlabel="η σ₁ / ε", ylabel="wait over the root's")
     axes.set_title("a long memory shortens the wait", fontsize=9)
     axes.legend(loc="lower left", fontsize=7.5)
@@ -146,12 +145,12 @@ def draw_courses(axes: Axes, courses: pd.DataFrame) -> None:
     if not len(courses):
         return
     scale = float(courses[courses["case"].isin(COURSES)]["log10_init_scale"].max())
-    own = courses[courses["log10_init_scale"] == scale]
+    own = where(courses, log10_init_scale=scale)
     for number, (name, (said, color)) in enumerate(COURSES.items()):
-        rows = own[own["case"] == name]
+        rows = where(own, case=name)
         axes.plot(rows["step"], rows["value"], "-", color=color, lw=1.8, label=said)
         label = "theory" if number == 0 else None
-        axes.plot(rows["step"], rows["expected"], "--", color="black", lw=0.9, label=label)
+        axes.plot(rows["step"], rows["expected"], **THEORY, lw=0.9, label=label)
     axes.set(yscale="log", xlabel="step", ylabel=rf"$\sigma_1$ of {MATRIX_NAMES['W_VO']}")
     axes.set_title(f"one head, init scale {power(scale)}", fontsize=9)
     low = float(own["value"].min())

@@ -4,6 +4,7 @@ Dashed lines are what theory says. Times are of the flow; a thin line is a head.
 """
 
 import math
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,8 +12,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import power
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import THEORY, unit_lines, where
+from lib.pages.panels import power, powers_below
 from lib.pages.style import (
     BLUE,
     MATRIX_COLORS,
@@ -64,13 +66,12 @@ def draw_turns(
     axes.set_title(f"{said} ({bar.words(' of it')})" if bar else said, fontsize=9)
     for name in (PLAIN, PERMUTED, NORMALIZED):
         said, color = LOOKS[name]
-        for number, own in enumerate(by_seed(heads, name)):
-            label = said if number == 0 else None
-            axes.plot(own.index, own["turn"], ".-", color=color, lw=0.9, ms=5, label=label)
-    own = limits[limits["case"] == NORMALIZED]
+        look: Any = {"label": said, "color": color, "marker": ".", "lw": 0.9, "ms": 5}
+        unit_lines(axes, from_the_largest(heads, name), "smallness", "turn", **look)
+    own = where(limits, case=NORMALIZED)
     for number, turn in enumerate(own["turn"]):
         label = "limit, no scale in it" if number == 0 else None
-        axes.axhline(turn, color="black", ls="--", lw=0.6, label=label)
+        axes.axhline(turn, **THEORY, lw=0.6, label=label)
     axes.set(yscale="log", ylabel="time until keys have turned")
     scales_below(axes, heads)
     room_above(axes, 12.0)
@@ -81,7 +82,7 @@ def draw_rises(axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame) -> None:
     """When W_VO has risen, and the slope that growth under the attention of each case has."""
     for name in (PLAIN, NORMALIZED):
         said, color = LOOKS[name]
-        rates = limits[limits["case"] == name].set_index("seed")["growth"]
+        rates = where(limits, case=name).set_index("seed")["growth"]
         for number, own in enumerate(by_seed(heads, name)):
             seed = own["seed"].iloc[0]
             label = said if number == 0 else None
@@ -90,9 +91,7 @@ def draw_rises(axes: Axes, heads: pd.DataFrame, limits: pd.DataFrame) -> None:
             slope = math.log(10) / float(rates[seed])
             ends = np.array([own.index[-1] - 2, own.index[-1]])
             theory = "theory" if number == 0 and name == NORMALIZED else None
-            axes.plot(
-                ends, last + slope * (ends - ends[-1]), "--", color="black", lw=0.8, label=theory
-            )
+            axes.plot(ends, last + slope * (ends - ends[-1]), **THEORY, lw=0.8, label=theory)
     axes.set(ylabel=f"time until {MATRIX_NAMES['W_VO']} has risen", ylim=(0, None))
     scales_below(axes, heads)
     room_above(axes, 1.25)
@@ -103,7 +102,7 @@ def draw_angles(axes: Axes, heads: pd.DataFrame, bar: Bar | None) -> None:
     """By how much W_K has turned when values begin to rise, with a point per head."""
     for name in (PLAIN, NORMALIZED):
         said, color = LOOKS[name]
-        own = heads[heads["case"] == name]
+        own = where(heads, case=name)
         axes.plot(-own["log10_init_scale"], own["angle"], "o", color=color, ms=4, label=said)
     axes.set(ylabel="turn of $W_K$ as values begin to rise, °", ylim=(-3, 95))
     scales_below(axes, heads)
@@ -116,10 +115,10 @@ def draw_angles(axes: Axes, heads: pd.DataFrame, bar: Bar | None) -> None:
 def draw_course(axes: Axes, courses: pd.DataFrame) -> None:
     """One head from the smallest scale: the relative update of W_KQ, and the value of W_VO."""
     scale = courses["log10_init_scale"].min()
-    own = courses[courses["log10_init_scale"] == scale]
+    own = where(courses, log10_init_scale=scale)
     end = 1.0
     for name, line in ((PLAIN, ":"), (NORMALIZED, "-")):
-        rows = own[own["case"] == name]
+        rows = where(own, case=name)
         said, _ = LOOKS[name]
         for column, matrix, what in (
             ("turned", "W_KQ", f"update of {MATRIX_NAMES['W_KQ']}"),
@@ -148,17 +147,21 @@ def median_change(heads: pd.DataFrame, name: str) -> float:
     return float(np.median(changes))
 
 
+def from_the_largest(heads: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The heads of a case, each from its largest scale on; `smallness` is minus the scale's log."""
+    own = where(heads, case=name)
+    return own.assign(smallness=-own["log10_init_scale"]).sort_values("smallness")
+
+
 def by_seed(heads: pd.DataFrame, name: str) -> list[pd.DataFrame]:
     """The rows of each head of a case, from its largest scale on, by minus the log of the scale."""
-    own = heads[heads["case"] == name]
-    own = own.assign(smallness=-own["log10_init_scale"]).sort_values("smallness")
-    return [rows.set_index("smallness") for _, rows in own.groupby("seed", sort=True)]
+    of_seeds = from_the_largest(heads, name).groupby("seed", sort=True)
+    return [rows.set_index("smallness") for _, rows in of_seeds]
 
 
 def scales_below(axes: Axes, heads: pd.DataFrame) -> None:
     """Name the init scales below a panel."""
-    scales = sorted(map(float, heads["log10_init_scale"].unique()), reverse=True)
-    axes.set_xticks([-scale for scale in scales], labels=[power(scale) for scale in scales])
+    powers_below(axes, heads["log10_init_scale"])
     axes.set_xlabel("init scale")
 
 

@@ -4,6 +4,8 @@ and sign flow.
 τ is the sum of the learning rates; gradient descent's is the time of gradient flow.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -11,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from lib.gradual_rank.figures.staircase import shade
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import THEORY, directions, shade, unit_points, where, write_beside
 from lib.pages.style import (
     BLUE,
     BROWN,
@@ -70,15 +72,14 @@ def courses(table: pd.DataFrame) -> Figure:
         1, len(shown), figsize=(READ_WIDTH, 3.9), sharey=True, squeeze=False
     )
     for axes, name in zip(panels[0], shown, strict=True):
-        rows = table[table["optimizer"] == name].sort_values("step")
+        rows = where(table, optimizer=name).sort_values("step")
         values = np.stack(list(rows["W_VO"]))
         log_scale = -float(rows["log10_init_scale"].iloc[0]) * np.log(10)
         x = rows["time"].to_numpy() / (log_scale if name == "gd" else 1.0)
-        for i in reversed(range(values.shape[1])):
-            axes.plot(x, values[:, i], color=shade(i, values.shape[1]), lw=1.5)
+        directions(axes, x, values, shade, lw=1.5)
         if name == "muon":
             tau = np.linspace(0, np.sqrt(values.max()), 80)
-            axes.plot(tau, tau**2, "--", color="black", lw=1, label=r"$\tau^2$")
+            axes.plot(tau, tau**2, **THEORY, lw=1, label=r"$\tau^2$")
             axes.legend(loc="upper left")
         axes.set(title=f"{name_of(name)}, init scale $10^{{{rows['log10_init_scale'].iloc[0]:g}}}$")
         axes.set(
@@ -106,8 +107,8 @@ def properties(runs: pd.DataFrame, bar: Bar | None = None) -> Figure:
     small = runs[scales == scales.min()].set_index(["optimizer", "seed"])
     middle = np.sort(scales.unique())[:2][-1]
     large = runs[scales == middle].set_index(["optimizer", "seed"])
-    full = small[small["teacher_rank"] == runs["teacher_rank"].max()]
-    low = small[small["teacher_rank"] == runs["teacher_rank"].min()]
+    full = where(small, teacher_rank=runs["teacher_rank"].max())
+    low = where(small, teacher_rank=runs["teacher_rank"].min())
     stepped = full[full.index.get_level_values("optimizer") != "gd"]
     first = large.loc[large["teacher_rank"] == runs["teacher_rank"].max(), "first_rise"]
     ratio = full["first_rise"] / first
@@ -137,15 +138,14 @@ def properties(runs: pd.DataFrame, bar: Bar | None = None) -> Figure:
     for name, middle_later in middles.items():
         two_digits = float(f"{middle_later:.2g}")
         said = f"{two_digits:g} %" if middle_later > LEAST_LATER else "0 %"
-        beside = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
-        look = {"fontsize": 9, "weight": "bold", "color": color_of(str(name))}
-        delay.annotate(said, (middle_later, names.index(str(name))), **beside, **look)
+        look: Any = {"fontsize": 9, "weight": "bold", "color": color_of(str(name))}
+        write_beside(delay, said, (middle_later, names.index(str(name))), (0, 8), **look)
     delay.set(xscale="log")
     if len(later):
         delay.set(xlim=(0.6 * later.min(), 3 * later.max()))
     if bar:
-        said = f"asked: at most {100 * bar.interval.high:g} %, but not"
-        said += "\nof gradient descent and RMSProp"
+        said = f"asked: at most {100 * bar.interval.high:g} %,"
+        said += "\nbut not of gradient\ndescent and RMSProp"
         draw_bar(delay, bar, times=100, vertical=True, label=said)
         delay.legend(loc="upper left", fontsize=7.5)
     delay.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
@@ -169,7 +169,7 @@ def _by_optimizer(axes: Axes, column: pd.Series, names: list[str]) -> None:
     """A point per seed in the row of its optimiser."""
     for y, name in enumerate(names):
         own = column[column.index.get_level_values("optimizer") == name]
-        axes.plot(own, np.full(len(own), y), "o", color=color_of(name), ms=4.5, alpha=0.8)
+        unit_points(axes, y, own, color_of(name), along="x", ms=4.5, alpha=0.8)
 
 
 def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
@@ -184,7 +184,7 @@ def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
     names = listed(few["optimizer"])
     exact = sorted(few.loc[few["noise"] == 0, "n_samples"].unique())
     for n, size in enumerate(exact):
-        rows = few[(few["noise"] == 0) & (few["n_samples"] == size)]
+        rows = where(few, noise=0, n_samples=size)
         seeds(
             rank,
             rows,
@@ -198,7 +198,7 @@ def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
     rank.legend(loc="upper left")
     noisy = few[few["noise"] > 0]
     for name in names:
-        rows = paths[paths["optimizer"] == name].groupby("step")[["loss", "test_loss"]].mean()
+        rows = where(paths, optimizer=name).groupby("step")[["loss", "test_loss"]].mean()
         test.plot(rows["loss"], rows["test_loss"], color=color_of(name), label=name_of(name))
     test.set(
         xscale="log",
@@ -230,8 +230,8 @@ def seeds(
 ) -> None:
     """Draw a point per seed at its optimiser."""
     for x, name in enumerate(names):
-        own = rows[rows["optimizer"] == name]
-        axes.plot(np.full(len(own), x + shift), own[column], marker, color=color_of(name), ms=4.5)
+        own = where(rows, optimizer=name)
+        unit_points(axes, x + shift, own[column], color_of(name), marker=marker, ms=4.5)
     axes.plot([], [], marker, color="black", ms=4.5, label=label)
     axes.set_xticks(
         range(len(names)),
@@ -261,12 +261,12 @@ def signs(
     draw_roots(path, flow.sort_values("time"), steps.sort_values("time"))
     draw_distances(far, distances)
     for x, (_, rows) in enumerate(slopes.groupby("beta_2", sort=True)):
-        adam.plot(np.full(len(rows), x - 0.1), rows["slope_VO"], "o", color=ORANGE, ms=4.5)
-        adam.plot(np.full(len(rows), x + 0.1), rows["slope_KQ"], "s", color=BLUE, ms=4.5)
+        unit_points(adam, x - 0.1, rows["slope_VO"], ORANGE, ms=4.5)
+        unit_points(adam, x + 0.1, rows["slope_KQ"], BLUE, marker="s", ms=4.5)
     betas = sorted(slopes["beta_2"].unique())
     adam.set_xticks(range(len(betas)), labels=[f"{beta:g}" for beta in betas])
     for theory in (1, np.sqrt(3), np.sqrt(7)):
-        adam.axhline(theory, color="black", ls="--", lw=0.9)
+        adam.axhline(theory, **THEORY, lw=0.9)
     adam.plot([], [], "o", color=ORANGE, label=MATRIX_NAMES["W_VO"])
     adam.plot([], [], "s", color=BLUE, label=MATRIX_NAMES["W_KQ"])
     adam.legend(loc="lower right")
@@ -281,11 +281,11 @@ def signs(
 
 def draw_orders(axes: Axes, diagonal: pd.DataFrame) -> None:
     """Kendall's tau of size and earliness of the products from the largest scale, by seed."""
-    own = diagonal[diagonal["log10_init_scale"] == diagonal["log10_init_scale"].max()]
+    own = where(diagonal, log10_init_scale=diagonal["log10_init_scale"].max())
     own = own.dropna(subset="order")
     for x, (name, color) in enumerate(DIAGONAL.items()):
         orders = own.loc[own["optimizer"] == name, "order"]
-        axes.plot(np.full(len(orders), x), orders, "o", color=color, ms=4.5)
+        unit_points(axes, x, orders, color, ms=4.5)
     axes.axhline(0, color="black", lw=0.8)
     names = ["gradient\nflow", "sign\ndescent", "Adam"]
     axes.set_xticks(range(len(DIAGONAL)), labels=names, fontsize=8)
@@ -324,7 +324,7 @@ def draw_distances(axes: Axes, distances: pd.DataFrame) -> None:
     One distance is that of steps of the roots, the other that of steps of u and v.
     """
     for method, rows in distances.groupby("method", sort=True):
-        own = rows[rows["log10_init_scale"] == rows["log10_init_scale"].min()]
+        own = where(rows, log10_init_scale=rows["log10_init_scale"].min())
         worst = own.groupby("time")["distance"].agg(["median", "max"]).clip(lower=1e-6)
         name, color = ("of the roots", BLUE) if method == "roots" else ("of u and v", ORANGE)
         axes.plot(worst.index, worst["median"], color=color, label=f"{name}, median")

@@ -5,6 +5,8 @@ Tables have a row per activation, direction, or look at a loss; `name` says whic
 `batches` the seed of its batches.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.pages.bars import Bar
+from lib.pages.marks import THEORY, unit_lines, where
 from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, READ_WIDTH, number_panel
 
 LINES = ("-", "--", ":")  # the lines of descents
@@ -41,7 +44,7 @@ def descents_on_batches(
         off = (activated["measured"] / activated[beside] - 1).abs().median()
         label = f"{said}: {100 * off:.2g} % off, median"
         times.plot(activated["flow"], activated[column], ".", color=color, label=label, ms=5)
-    times.plot(ends, ends, "--", color="black", lw=1)
+    times.plot(ends, ends, **THEORY, lw=1)
     times.set(xlabel="activation in the flow", ylabel="activation", title="diagonal head")
     if bar:
         times.set_title(f"diagonal head\n({bar.words(' of the times')})", fontsize=9)
@@ -56,7 +59,7 @@ def descents_on_batches(
     for line, (name, of_one) in zip(LINES, rises.groupby("name", sort=False), strict=False):
         unit = -of_one["log10_init_scale"].iloc[0] * np.log(10)
         for matrix, color in MATRIX_COLORS.items():
-            for k, (_, rows) in enumerate(of_one[of_one["matrix"] == matrix].groupby("batches")):
+            for k, (_, rows) in enumerate(where(of_one, matrix=matrix).groupby("batches")):
                 risen = np.sort(rows["rise"][np.isfinite(rows["rise"])]) / unit
                 said = f"{MATRIX_NAMES[matrix]}, {named(name)}" if k == 0 else None
                 ranks.step(
@@ -84,9 +87,7 @@ def named(name: object) -> str:
 def _losses(axes: Axes, losses: pd.DataFrame, title: str) -> None:
     """The loss of every descent, with a line per seed of its batches."""
     for line, (name, of_one) in zip(LINES, losses.groupby("name", sort=False), strict=False):
-        for k, (_, rows) in enumerate(of_one.groupby("batches")):
-            color = MATRIX_COLORS["W_VO"]
-            said = named(name) if k == 0 else None
-            axes.plot(rows["rescaled_time"], rows["loss"], line, color=color, lw=1, label=said)
+        look: Any = {"label": named(name), "color": MATRIX_COLORS["W_VO"], "ls": line, "lw": 1}
+        unit_lines(axes, of_one, "rescaled_time", "loss", by="batches", **look)
     axes.set(ylabel="loss / loss at 0", ylim=(0, None), title=title)
     axes.legend(fontsize=7.5)

@@ -11,16 +11,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.gradual_rank.figures.staircase import power
 from lib.pages.bars import Bar
-from lib.pages.style import (
-    GREEN,
-    MATRIX_COLORS,
-    MATRIX_NAMES,
-    NULL_COLOR,
-    READ_WIDTH,
-    number_panel,
-)
+from lib.pages.marks import THEORY, where
+from lib.pages.panels import power
+from lib.pages.style import GREEN, MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, READ_WIDTH, number_panel
 
 CASE = "full"  # the line of the table of cases whose orders and course are drawn
 MARKERS = {CASE: ("o", "teacher of full rank"), "rank_one": ("s", "of rank one")}
@@ -46,13 +40,13 @@ def what_rises_second(
     draw_waits(panels[0], waits, bar)
     number_panel(panels[0])
     scales = courses["log10_init_scale"]
-    own = rises[(rises["case"] == CASE) & (rises["seed"] == courses["seed"].iloc[0])]
+    own = where(rises, case=CASE, seed=courses["seed"].iloc[0])
     keys_first = own.loc[own["keys"] < own["values"], "log10_init_scale"]
     small = keys_first.max() if len(keys_first) else scales.min()
     for axes, scale in zip(panels[1:3], (scales.max(), small), strict=True):
         draw_course(axes, courses[scales == scale], rises)
     panels[2].get_legend().remove()
-    draw_orders(panels[3], heads[heads["case"] == CASE], rises[rises["case"] == CASE])
+    draw_orders(panels[3], where(heads, case=CASE), where(rises, case=CASE))
     return figure
 
 
@@ -61,9 +55,9 @@ def draw_waits(axes: Axes, waits: pd.DataFrame, bar: Bar | None) -> None:
     scale of every case.
     """
     least = waits.groupby("case")["log10_init_scale"].transform("min")
-    drawn = waits[waits["log10_init_scale"] == least]
+    drawn = where(waits, log10_init_scale=least)
     for case, (marker, said) in MARKERS.items():
-        own = drawn[drawn["case"] == case]
+        own = where(drawn, case=case)
         if case == CASE:
             label = "saddle of the second pair"
             axes.plot(own["added_pair"], own["added"], "x", color=NULL_COLOR, ms=5, label=label)
@@ -71,8 +65,8 @@ def draw_waits(axes: Axes, waits: pd.DataFrame, bar: Bar | None) -> None:
     low = drawn["added"].min() / 5
     high = drawn["added"].max() * 2
     ends = np.array([low, high])
-    axes.plot(ends, ends, "--", color="black", lw=1.1, label="theory", zorder=0)
-    own = drawn[drawn["case"] == CASE]
+    axes.plot(ends, ends, **THEORY, lw=1.1, label="theory", zorder=0)
+    own = where(drawn, case=CASE)
     ratio = float((own["added"] / own["added_said"]).median())
     scale = power(float(own["log10_init_scale"].min()))
     title = f"from {scale}: {ratio:.4f} of what is said"
@@ -88,9 +82,7 @@ def draw_course(axes: Axes, course: pd.DataFrame, rises: pd.DataFrame) -> None:
     """Singular values of a head by rescaled time, with the times of rises that its start says."""
     case, seed, scale = course.iloc[0][["case", "seed", "log10_init_scale"]]
     waited = -scale * math.log(10)
-    [said] = rises[
-        (rises["case"] == case) & (rises["seed"] == seed) & (rises["log10_init_scale"] == scale)
-    ].to_dict("records")
+    [said] = where(rises, case=case, seed=seed, log10_init_scale=scale).to_dict("records")
     name = MATRIX_NAMES["W_VO"]
     for column, color, label, time in (
         ("sigma_values", VALUES, rf"$\sigma_1$ of {name}", "first_said"),
@@ -126,9 +118,7 @@ def draw_orders(axes: Axes, heads: pd.DataFrame, rises: pd.DataFrame) -> None:
         axes.plot(place[chosen], row[chosen], "o", color=color, ms=5, label=label)
     seen = turns[np.isfinite(turns["turn"]) & (turns["turn"] > 0)]
     middle = seen["seed"].map(rows)
-    axes.vlines(
-        seen["turn"], middle - 0.4, middle + 0.4, color="black", ls="--", lw=1.1, label="theory"
-    )
+    axes.vlines(seen["turn"], middle - 0.4, middle + 0.4, **THEORY, lw=1.1, label="theory")
     scales = sorted(place.unique())
     axes.set(
         xscale="log", xlim=(min(scales) / 1.6, max(scales) * 1.3), ylim=(-0.7, len(rows) + 1.7)

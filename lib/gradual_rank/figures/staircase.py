@@ -5,12 +5,16 @@ scale; solid ones are the flow's. p = (a, b): the first half of the products are
 W_Qᵀ, the others that of W_V W_Oᵀ.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.pages.marks import THEORY, directions, shade, unit_points, where
+from lib.pages.panels import power, powers_below, shared_legend, sized
 from lib.pages.style import (
     INITIAL_COLOR,
     MATRIX_COLORS,
@@ -19,7 +23,6 @@ from lib.pages.style import (
     VIRIDIS,
     frame,
     number_panel,
-    sized,
 )
 
 # a problem's name, and the trajectories, stages and errors of the seed that is drawn
@@ -44,7 +47,7 @@ def entries_and_singular_values(
     d = len(trajectory["p"].iloc[0]) // 2
     own = rises[(rises["log10_init_scale"] == full_scale) & rises["seed"].isin(full["seed"])]
     rows, full = (
-        t[t["log10_init_scale"] == s] for t, s in ((trajectory, scale), (full, full_scale))
+        where(t, log10_init_scale=s) for t, s in ((trajectory, scale), (full, full_scale))
     )
     for column, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         above, below = panels[:, column]
@@ -53,11 +56,9 @@ def entries_and_singular_values(
             title=f"diagonal weights, d = {d}, init scale {power(scale)}",
             ylabel=f"diagonal entries of {name}",
         )
-        chosen = full[full["matrix"] == matrix].sort_values("step")
+        chosen = where(full, matrix=matrix).sort_values("step")
         values = np.stack(list(chosen["singular_values"]))
-        for i in reversed(range(min(d_full, values.shape[1]))):
-            color = shade(i, d_full)
-            below.plot(chosen["rescaled_time"], values[:, i], color=color, lw=1.5)
+        directions(below, chosen["rescaled_time"], values[:, :d_full], shade, lw=1.5)
         for when in own["finite"] if matrix == "W_VO" else ():
             below.axvline(when / (-full_scale * np.log(10)), color="black", ls=":", lw=1)
         below.set(
@@ -67,11 +68,11 @@ def entries_and_singular_values(
         below.set(xlabel="time / log(1 / init scale)", ylim=(0, None))
         below.set_xlim(0, chosen["rescaled_time"].max())
     panels[0][0].plot([], [], color=VIRIDIS(0.3), label="gradient flow")
-    panels[0][0].plot([], [], "--", color="black", lw=0.9, label="Algorithm 1, the limit")
+    panels[0][0].plot([], [], **THEORY, lw=0.9, label="Algorithm 1, the limit")
     panels[0][0].plot(
         [], [], ":", color="black", lw=1, label="first rise of the full matrices, finite-scale form"
     )
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    shared_legend(figure, panels[0][0])
     return figure
 
 
@@ -100,8 +101,8 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
         "second_over_first_VO": f"second of {VO}",
     }
     for n, column in enumerate(columns):
-        order.plot(np.full(len(ratios), n), ratios[column], "o", color=MATRIX_COLORS["W_KQ"], ms=5)
-    order.axhline(1, color="black", ls="--", lw=1)
+        unit_points(order, n, ratios[column], MATRIX_COLORS["W_KQ"], ms=5)
+    order.axhline(1, **THEORY, lw=1)
     order.set_xticks(range(2), labels=list(columns.values()), fontsize=8)
     order.set(ylabel=f"rise / first rise of {VO}", xlim=(-0.5, 1.5))
     columns = {
@@ -110,7 +111,7 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
         "final_stable_rank_KQ": f"{KQ},\nend",
     }
     for n, column in enumerate(columns):
-        rank.plot(np.full(len(ratios), n), ratios[column], "o", color=MATRIX_COLORS["W_VO"], ms=5)
+        unit_points(rank, n, ratios[column], MATRIX_COLORS["W_VO"], ms=5)
     rank.set_xticks(range(3), labels=list(columns.values()), fontsize=8)
     rank.set(ylabel="stable rank", xlim=(-0.5, 2.5), ylim=(0.9, None))
     return figure
@@ -126,15 +127,15 @@ def losses_by_scale(cases: list[Case]) -> Figure:
     for axes, (name, trajectory, stages, _) in zip(panels[0], cases, strict=True):
         scales = _scales(trajectory)
         for n, scale in enumerate(scales):
-            rows = trajectory[trajectory["log10_init_scale"] == scale]
+            rows = where(trajectory, log10_init_scale=scale)
             look = {"color": shade(n, len(scales), 0.85), "lw": 1.5, "label": power(scale)}
             axes.plot(rows["rescaled_time"], rows["loss"], **look)
         time, loss = stairs(stages, float(trajectory["rescaled_time"].max()), stages["loss"])
-        axes.plot(time, loss, "--", color="black", lw=1.1, label="Algorithm 1")
+        axes.plot(time, loss, **THEORY, lw=1.1, label="Algorithm 1")
         axes.set(ylim=(0, None), xlim=_window(stages), title=name)
         axes.set_xlabel("time / log(1 / init scale)")
-        where = "lower left" if _window(stages)[0] > 0 else "upper right"
-        axes.legend(title="init scale", loc=where, fontsize=8, title_fontsize=8)
+        corner = "lower left" if _window(stages)[0] > 0 else "upper right"
+        axes.legend(title="init scale", loc=corner, fontsize=8, title_fontsize=8)
     panels[0][0].set_ylabel("loss / loss at 0")
     number_panel(panels[0][0])
     return figure
@@ -148,11 +149,11 @@ def loss_frames(case: Case) -> Figure:
     apart = {"hspace": 0.06}  # frames do not touch
     figure, panels = plt.subplots(len(scales), 1, figsize=size, squeeze=False, gridspec_kw=apart)
     for axes, scale in zip(panels[:, 0], scales, strict=True):
-        rows = trajectory[trajectory["log10_init_scale"] == scale]
+        rows = where(trajectory, log10_init_scale=scale)
         time, loss = stairs(stages, float(rows["rescaled_time"].max()), stages["loss"])
         look = {"color": MATRIX_COLORS["W_KQ"], "lw": 2, "label": "gradient flow"}
         axes.plot(rows["rescaled_time"], rows["loss"], **look)
-        axes.plot(time, loss, "--", color="black", lw=1.1, label="Algorithm 1")
+        axes.plot(time, loss, **THEORY, lw=1.1, label="Algorithm 1")
         axes.set(ylim=(0, 1.05), xlim=_window(stages), xlabel="time / log(1 / init scale)")
         axes.set(ylabel="loss / loss at 0", title=f"{name}, init scale {power(scale)}")
         axes.legend(loc="upper right")
@@ -176,7 +177,7 @@ def entries_by_scale(cases: list[Case], matrix: str) -> Figure:
     for row, (name, trajectory, stages, errors) in zip(panels, shown, strict=True):
         scales = _scales(trajectory)
         for axes, scale in zip(row, scales, strict=False):
-            draw_entries(axes, trajectory[trajectory["log10_init_scale"] == scale], stages, matrix)
+            draw_entries(axes, where(trajectory, log10_init_scale=scale), stages, matrix)
             axes.set(xlim=_window(stages), xlabel="time / log(1 / init scale)")
             _describe(axes, scale, errors)
         for axes in row[len(scales) :]:
@@ -184,8 +185,8 @@ def entries_by_scale(cases: list[Case], matrix: str) -> Figure:
         row[0].set_ylabel(f"{name}\nentries of {MATRIX_NAMES[matrix]}")
     last = panels[-1][0]
     last.plot([], [], color=shade(1, 2, 0.5), label="gradient flow, in the order of joining")
-    last.plot([], [], "--", color="black", lw=0.9, label="Algorithm 1")
-    figure.legend(*last.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    last.plot([], [], **THEORY, lw=0.9, label="Algorithm 1")
+    shared_legend(figure, last, loc="outside upper center")
     return figure
 
 
@@ -219,26 +220,37 @@ def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: s
     for n, i in enumerate(order):
         color = shade(n, len(order))
         axes.plot(rows["rescaled_time"], p[:, i], color=color, lw=1.4)
-        axes.plot(time, theory[:, i], "--", color="black", lw=0.8)
+        axes.plot(time, theory[:, i], **THEORY, lw=0.8)
     axes.set_xlim(0, rows["rescaled_time"].max())
 
 
-def power(log10_scale: float) -> str:
-    """The init scale, written as a power of ten."""
-    return f"$10^{{{log10_scale:g}}}$"
-
-
-def shade(i: int, n: int, until: float = 0.9) -> tuple[float, float, float, float]:
-    """The colour of the i-th of n; the last stands at `until` on the colour scale."""
-    return VIRIDIS(until * i / max(1, n - 1))
-
-
-def scale_axis(axes: Axes, logs: pd.Series) -> None:
+def scale_axis(axes: Axes, logs: pd.Series, **text: Any) -> None:
     """Make an axis of -log10 of init scales show the scales."""
-    scales = sorted(logs.unique())
     axes.set(xscale="log", xlabel="init scale")
-    axes.set_xticks(scales, labels=[power(-float(x)) for x in scales])
+    powers_below(axes, -logs, **text)
     axes.minorticks_off()
+
+
+def draw_products(
+    axes: Axes,
+    rows: pd.DataFrame,
+    stages: pd.DataFrame,
+    end: float,
+    *,
+    widths: tuple[float, float] = (1.3, 0.8),
+    label: str | None = None,
+) -> None:
+    """The products of one run by rescaled time, coloured by their place, and Algorithm 1's, dashed
+    up to the time `end`; both lines have their `widths`.
+    """
+    p = np.stack(list(rows["p"]))
+    solid, dashed = widths
+    time, theory = stairs(stages, end, stages["p"])
+    for i in range(p.shape[1]):
+        color = shade(i, p.shape[1], 0.95)
+        axes.plot(rows["rescaled_time"], p[:, i], color=color, lw=solid)
+        if np.abs(theory[:, i]).max() > 0:
+            axes.plot(time, theory[:, i], **THEORY, lw=dashed, label=label if i == 0 else None)
 
 
 def _scales(trajectory: pd.DataFrame) -> list[float]:
@@ -273,7 +285,7 @@ def stairs(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray
 
 def _describe(axes: Axes, scale: float, errors: pd.DataFrame) -> None:
     """Put the scale, and how far the flow is from the plateaus, above a panel."""
-    found = errors[errors["log10_init_scale"] == scale]["plateau_product_error"]
+    found = where(errors, log10_init_scale=scale)["plateau_product_error"]
     error = float(found.iloc[0]) if len(found) else np.nan
     off = f"; products off by {error:.1g}" if np.isfinite(error) else ""
     axes.set_title(f"init scale {power(scale)}{off}", fontsize=9)

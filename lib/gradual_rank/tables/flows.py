@@ -4,7 +4,7 @@ from lib.gradual_rank.tables.predictions import EVENTS
 from lib.work.schemas import schema
 
 TIMES = schema("""
-A look at the flow of one head.
+A look at the flow of one head: curves are of one seed of a problem, plateaus of every seed.
 seed              integer  the seed of the head
 log10_init_scale  number   log10 of the scale of its start
 time              number   in the flow's own time

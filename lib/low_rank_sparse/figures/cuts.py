@@ -10,7 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lib.low_rank_sparse.figures.panels import SEEDS, dotted, grid, where
+from lib.low_rank_sparse.figures.panels import SEEDS, dotted
+from lib.pages.marks import ranged, where
+from lib.pages.panels import grid
 from lib.pages.style import (
     BLUE,
     CUT_COLOR,
@@ -22,7 +24,6 @@ from lib.pages.style import (
     TEAL,
     frame,
     number_panel,
-    ranged,
 )
 
 COLORS = (BLUE, ORANGE, GREEN, MAGENTA, TEAL)  # of configurations, in turn
@@ -83,7 +84,7 @@ def cut_frames(
     rows = where(truncate, configuration=configuration, kind="all")
     losses = rows.groupby("rank")["hinge"].mean()
     final = where(spectra, configuration=configuration, matrix=matrix, of="update")
-    final = final[final["step"] == final["step"].max()]
+    final = where(final, step=final["step"].max())
     sigma = np.stack(list(final["singular_values"])).astype(float).mean(0)
     index = np.arange(1, len(sigma) + 1)
     size = (8.6, 2.9 * len(losses))

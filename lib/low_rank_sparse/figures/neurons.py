@@ -8,7 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.low_rank_sparse.figures.panels import SEEDS, dotted, grid, where
+from lib.low_rank_sparse.figures.panels import SEEDS, dotted
+from lib.pages.marks import THEORY, ranged, where
+from lib.pages.panels import grid
 from lib.pages.style import (
     BLUE,
     GREEN,
@@ -17,7 +19,6 @@ from lib.pages.style import (
     ORDER_COLORS,
     PERMUTED_COLOR,
     number_panel,
-    ranged,
 )
 
 ORDERS = {"smallest": "smallest first", "random": "at random", "largest": "largest first"}
@@ -91,7 +92,7 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
         R = np.linspace(0, 1, 200)
         label = rf"max(0, 1 − (1 − R) |F$_0$|), F$_0$ = {start:.2f}"
         law = np.maximum(0, 1 - (1 - R) * start)
-        right.plot(R, law, color="black", ls="--", lw=1.3, label=label)
+        right.plot(R, law, **THEORY, lw=1.3, label=label)
         for of, column, color, name in (
             (large, "hinge", HINGE_COLOR, "without R of the large ones and all small ones"),
             (large, "rescaled_hinge", BLUE, "the same, one factor on the output"),

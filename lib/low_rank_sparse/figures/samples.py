@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from lib.low_rank_sparse.figures.panels import where
 from lib.low_rank_sparse.figures.scaling import SHARE
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import where
+from lib.pages.panels import numbers_below
 from lib.pages.style import BOUND_COLOR, NULL_COLOR, READ_WIDTH, VIRIDIS, number_panel
 
 SHOWN = {  # the sweeps, with their names, colours and markers
@@ -73,9 +74,7 @@ def samples_against_share(
     numbers.set_yticks(ticks, labels=list(map(str, ticks)))
     exponents.set(xscale="log", ylabel="power between neighbouring shares")
     for axes in (numbers, exponents):
-        axes.set_xticks(
-            shares, labels=[f"{share:.3g}" for share in shares], fontsize=8, rotation=60
-        )
+        numbers_below(axes, shares, ".3g", fontsize=8, rotation=60)
         axes.minorticks_off()
         axes.set_xlabel(SHARE)
     numbers.legend(fontsize=8)

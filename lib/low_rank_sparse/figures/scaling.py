@@ -9,15 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.low_rank_sparse.figures.panels import SEEDS, dotted, where, whiskers
-from lib.pages.style import (
-    GREENS,
-    ORANGE,
-    READ_WIDTH,
-    VIRIDIS,
-    number_panel,
-    sized,
-)
+from lib.low_rank_sparse.figures.panels import SEEDS, dotted, whiskers
+from lib.pages.marks import where, write_beside
+from lib.pages.panels import numbers_below, sized
+from lib.pages.style import GREENS, ORANGE, READ_WIDTH, VIRIDIS, number_panel
 
 ALPHA = r"$\alpha_*$"
 CONFUSION = r"$\alpha_\#$"
@@ -139,8 +134,7 @@ def robustness(sweep: pd.DataFrame) -> Figure:
             axes.set_ylabel("neurons")
         values = np.unique(rows["value"])
         axes.set_xscale(scale)
-        axes.set_xticks(values, labels=[f"{value:g}" for value in values], fontsize=7, rotation=60)
-        axes.minorticks_off()
+        numbers_below(axes, values, fontsize=7, rotation=60)
         axes.set(xlabel=label, ylim=(0, 1))
     for names in (gaps, neurons):
         for name in names[:1]:
@@ -165,8 +159,7 @@ def _shares_of_sweeps(axes: Axes, sweep: pd.DataFrame, shown: Sequence[str]) -> 
             look = {"color": GREENS(i / max(1, len(values) - 1)), "ms": 4.5}
             axes.plot(own, np.full(len(own), height), "o", **look)
             if own.median() < LOW:
-                beside = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
-                axes.annotate(f"{value:g}", (own.median(), height), fontsize=8, **beside)
+                write_beside(axes, f"{value:g}", (own.median(), height), (0, 6), fontsize=8)
         ends = f"{values[0]:g} to {values[-1]:g}"
         names.append(f"{VARIED[name][0]},\n{ends}")
     axes.set_yticks(range(len(shown)), labels=names, fontsize=8)
@@ -177,8 +170,7 @@ def _shares_of_sweeps(axes: Axes, sweep: pd.DataFrame, shown: Sequence[str]) -> 
 
 def _ticks(axes: Axes, at: pd.Series) -> None:
     """Set ticks of logarithmic axes at the values of a sweep, and at round numbers of the other."""
-    values = np.unique(at)
-    axes.set_xticks(values, labels=[f"{value:.3g}" for value in values], fontsize=8)
+    numbers_below(axes, np.unique(at), ".3g", fontsize=8)
     low, high = axes.get_ylim()
     round_numbers = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
     shown = [number for number in round_numbers if low <= number <= high]

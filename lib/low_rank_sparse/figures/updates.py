@@ -8,15 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.low_rank_sparse.figures.panels import (
-    MATRICES,
-    SEEDS,
-    dotted,
-    grid,
-    shade,
-    update_of,
-    where,
-)
+from lib.low_rank_sparse.figures.panels import MATRICES, SEEDS, dotted, update_of
+from lib.pages.marks import THEORY, band, shade, where
+from lib.pages.panels import grid, sized
 from lib.pages.style import (
     BLUE,
     GREENS,
@@ -26,7 +20,6 @@ from lib.pages.style import (
     READ_WIDTH,
     TRAINED_COLOR,
     number_panel,
-    sized,
 )
 
 FLOOR = 1e-9  # below it a share is rounding
@@ -127,10 +120,10 @@ def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
         color = shade(i, len(noises))
         label = f"noise $c_0$ = {noise:g}"
         axes.plot(index, sigma.mean(0), color=color, marker="o", ms=3, label=label)
-        axes.fill_between(index, sigma.min(0), sigma.max(0), color=color, alpha=0.16, lw=0)
+        band(axes, index, sigma.min(0), sigma.max(0), color)
     n_patterns = int(rows["n_patterns"].iloc[0])
     behind = f"behind M - 1 = {n_patterns - 1}"
-    axes.axvline(n_patterns - 0.5, color="black", ls="--", lw=1, label=behind)
+    axes.axvline(n_patterns - 0.5, **THEORY, lw=1, label=behind)
     axes.set(yscale="log", xlabel="index i", ylabel=r"$\sigma_i$ of $\Delta W_K$ at the end")
     axes.locator_params(axis="x", integer=True)
     axes.legend(fontsize=7.5, loc="lower left")
@@ -223,7 +216,7 @@ def _spectrum(
     sigma = np.maximum(sigma / np.where(sigma[:, :1] > 0, sigma[:, :1], 1), FLOOR)
     index = np.arange(1, sigma.shape[1] + 1)
     (drawn,) = axes.plot(index, sigma.mean(0), **line)  # pyright: ignore
-    axes.fill_between(index, sigma.min(0), sigma.max(0), color=drawn.get_color(), alpha=0.16, lw=0)
+    band(axes, index, sigma.min(0), sigma.max(0), drawn.get_color())
     return sigma.mean(0)
 
 

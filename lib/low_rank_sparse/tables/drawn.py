@@ -2,8 +2,9 @@
 
 from lib.low_rank_sparse.tables.adapted import ADAPT
 from lib.low_rank_sparse.tables.cut import NEURONS, PRUNE, TRUNCATE
+from lib.low_rank_sparse.tables.spectra import SPECTRA
 from lib.low_rank_sparse.tables.swept import SAMPLES, SWEPT
-from lib.low_rank_sparse.tables.trained import LOSSES, SPECTRA, STEPS
+from lib.low_rank_sparse.tables.trained import LOSSES, STEPS
 
 DRAWN = {
     "training": STEPS,

@@ -1,4 +1,4 @@
-"""What trainings of configurations write: steps that were saved, losses of every step, spectra."""
+"""What trainings of configurations write: steps that were saved, and the losses of every step."""
 
 from lib.low_rank_sparse.tables.scores import CELL, SCORES
 from lib.work.schemas import schema
@@ -18,13 +18,4 @@ configuration  text     the name of the configuration
 step           integer  the number of its batch, from 0 on
 seed           integer  the seed of the training
 loss           number   of the batch
-""")
-SPECTRA = schema("""
-A matrix of a training at a step that was saved.
-configuration    text     the name of the configuration
-matrix           text     the name of the matrix
-of               text     whether of the weights, of their update, or of a Gaussian one of its norm
-step             integer  the number of the step
-seed             integer  the seed of the training
-singular_values  numbers  from the largest on
 """)

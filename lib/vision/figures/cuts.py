@@ -2,14 +2,15 @@
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.pages.bars import Bar, draw_bar
-from lib.pages.style import NULL_COLOR, ORDER_COLORS, VIRIDIS, number_panel, ranged, sized
+from lib.pages.marks import ranged, where
+from lib.pages.panels import grid, shared_legend, tall_panel
+from lib.pages.style import NULL_COLOR, ORDER_COLORS, VIRIDIS, number_panel
 from lib.vision.figures.panels import cut_axis
 
 LOST = (-1.5, 8.0)  # points of accuracy that a panel of losses shows
@@ -24,25 +25,25 @@ def accuracy_against_rank(
     The last panel has what is lost, seed by seed, beside the stable ranks of whole updates.
     """
     runs = sorted(table["variant"].unique())
-    size = sized(3.6 * len(runs) + 4.6, 4.4)
+    size = (3.6 * len(runs) + 4.6, 4.4)
     widths = [1.0] * len(runs) + [1.25]
-    figure, panels = plt.subplots(1, len(widths), figsize=size, squeeze=False, width_ratios=widths)
+    figure, panels = grid(1, len(widths), size, width_ratios=widths)
     lost = panels[0][-1]
-    _lost_to_cuts(lost, table[table["kind"] == "all"], whole_ranks, bar)
+    _lost_to_cuts(lost, where(table, kind="all"), whole_ranks, bar)
     number_panel(lost)
     for axes in panels[0][1:-1]:
         axes.sharey(panels[0][0])
         axes.tick_params(labelleft=False)
     for axes, variant in zip(panels[0], runs, strict=False):
-        rows = table[table["variant"] == variant]
+        rows = where(table, variant=variant)
         kinds = [kind for kind in rows["kind"].unique() if kind != "all"]
         for i, kind in enumerate(kinds):
-            means = rows[rows["kind"] == kind].groupby("rank")["test_accuracy"].mean()
+            means = where(rows, kind=kind).groupby("rank")["test_accuracy"].mean()
             label = f"${kind[0]}_{kind[2:]}$ alone"
             axes.plot(means.index, means, color=VIRIDIS(0.9 * i / len(kinds)), lw=1.2, label=label)
         line = {"color": "black", "lw": 2.4, "marker": "o", "ms": 4}
         label = "all matrices, mean and range"
-        together = rows[rows["kind"] == "all"]
+        together = where(rows, kind="all")
         ranged(axes, together, "rank", "test_accuracy", **line, label=label)
         cut_axis(axes, rows)
         axes.set(
@@ -50,8 +51,7 @@ def accuracy_against_rank(
             xlabel="rank r of the update, $W(0) + $SVD$_r(\\Delta W)$",
         )
     panels[0][0].set(ylabel="test accuracy", ylim=(0, 1.02))
-    handles, labels = panels[0][-2].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    shared_legend(figure, panels[0][-2], ncols=4)
     return figure
 
 
@@ -62,7 +62,7 @@ def _lost_to_cuts(
     cut_axis(axes, rows)  # the scale first, which the limits follow
     runs = sorted(rows["variant"].unique())
     for i, variant in enumerate(runs):
-        own = rows[rows["variant"] == variant]
+        own = where(rows, variant=variant)
         by_seed = _by_seed(own, "rank")
         color = VIRIDIS(0.8 * i / max(1, len(runs)))
         if len(by_seed):
@@ -112,28 +112,19 @@ def accuracy_against_pruning(table: pd.DataFrame, bar: Bar | None = None) -> Fig
         "neurons": "MLP neurons of each layer",
         "heads": "heads of each layer",
     }
-    size = sized(12.0, 1.0 + 2.7 * len(runs))
-    figure, panels = plt.subplots(
-        len(runs),
-        len(kinds) + 1,
-        figsize=size,
-        sharex="col",
-        sharey=True,
-        squeeze=False,
-        width_ratios=[1, 1, 1, 1.5],
-    )
-    for axes in panels[:, -1]:
-        axes.remove()
-    lost = figure.add_subplot(panels[0][0].get_gridspec()[:, -1])
-    _lost_to_pruning(lost, table[table["what"] == "weights"], share, bar)
+    size = (12.0, 1.0 + 2.7 * len(runs))
+    shared: Any = {"sharex": "col", "sharey": True, "width_ratios": [1, 1, 1, 1.5]}
+    figure, panels = grid(len(runs), len(kinds) + 1, size, **shared)
+    lost = tall_panel(figure, panels)
+    _lost_to_pruning(lost, where(table, what="weights"), share, bar)
     number_panel(lost)
     for row, variant in enumerate(runs):
         for axes, (what, name) in zip(panels[row], kinds.items(), strict=False):
-            rows = table[(table["variant"] == variant) & (table["what"] == what)]
+            rows = where(table, variant=variant, what=what)
             for order, color in ORDER_COLORS.items():
                 label = "at random" if order == "random" else f"{order} first"
                 line = {"color": color, "label": label, "marker": "o", "ms": 3}
-                ranged(axes, rows[rows["order"] == order], share, "test_accuracy", **line)
+                ranged(axes, where(rows, order=order), share, "test_accuracy", **line)
             if row == 0:
                 axes.set_title(name)
             if row == len(runs) - 1:
@@ -148,12 +139,12 @@ def _lost_to_pruning(axes: Axes, rows: pd.DataFrame, share: str, bar: Bar | None
     """Points of test accuracy that it costs to remove weights, the smallest first."""
     runs = sorted(rows["variant"].unique())
     for i, variant in enumerate(runs):
-        own = rows[(rows["variant"] == variant) & (rows["order"] == "smallest")]
+        own = where(rows, variant=variant, order="smallest")
         by_seed = _by_seed(own, share)
         color = VIRIDIS(0.8 * i / max(1, len(runs)))
         if len(by_seed):
             _lost(axes, 100 * (by_seed.iloc[0] - by_seed), color, _words(variant))
-    at_random = rows[rows["order"] == "random"]
+    at_random = where(rows, order="random")
     if len(at_random):
         means = at_random.groupby(share, observed=True)["test_accuracy"].mean()
         look: Any = {"color": ORDER_COLORS["random"], "ls": ":", "lw": 2}

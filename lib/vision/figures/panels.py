@@ -11,10 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from lib.pages.style import MATRIX_NAMES
+from lib.pages.marks import Color, unit_points, where
+from lib.pages.panels import numbers_below
+from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, PERMUTED_COLOR
 
 PERMUTED = "labels=permuted"
 SCALE = "init scale (1 = library default)"
+RINGS: Any = {"middle": np.mean, "ms": 4, "mfc": "none"}  # units, and a bar at their mean
 FIRST_STEP_COLOR = "black"  # the update of the first step of training
 
 
@@ -49,24 +52,7 @@ def by_product(
     return figure, dict(zip(MATRIX_NAMES, (list(row) for row in panels), strict=True))
 
 
-def points(
-    axes: Axes,
-    x: float,
-    values: Any,
-    color: str | tuple[float, ...],
-    *,
-    width: float,
-    ms: float = 4,
-) -> None:
-    """A point for each value, and a bar at their mean."""
-    if len(values):
-        axes.hlines(values.mean(), x - width, x + width, color=color, lw=2.5)
-        axes.plot([x] * len(values), values, "o", ms=ms, mfc="none", color=color)
-
-
-def beside_each_other(
-    axes: Axes, kinds: Mapping[str, tuple[pd.Series, str | tuple[float, ...]]]
-) -> None:
+def beside_each_other(axes: Axes, kinds: Mapping[str, tuple[pd.Series, Color]]) -> None:
     """A column for each init scale, with a point for each seed of each kind and a bar at the mean.
 
     A kind is a series by `init_scale` and `seed`, and its colour.
@@ -80,12 +66,35 @@ def beside_each_other(
         shift = width * (i - 0.5 * (len(kinds) - 1))
         of_scale = finite[label].index.get_level_values("init_scale")
         for x, scale in enumerate(scales):
-            points(axes, x + shift, finite[label][of_scale == scale], color, width=0.4 * width)
+            own = finite[label][of_scale == scale]
+            unit_points(axes, x + shift, own, color, **RINGS, width=0.4 * width)
         axes.plot([], [], "o", ms=4, mfc="none", color=color, label=label)
     axes.set_xticks(range(len(scales)), labels=[f"{scale:g}" for scale in scales])
     axes.set_xlim(-0.6, max(1, len(scales)) - 0.4)
     axes.set_xlabel(SCALE)
     axes.grid(visible=False, axis="x")
+
+
+def with_permuted(by_seed: pd.Series) -> dict[str, tuple[pd.Series, Color]]:
+    """What `beside_each_other` takes of a series by matrix, control, init scale and seed: updates
+    of both products, under true and under permuted labels, where there are any.
+    """
+    levels = by_seed.index.get_level_values
+    kinds: dict[str, tuple[pd.Series, Color]] = {}
+    for matrix, name in MATRIX_NAMES.items():
+        for control, color, more in (
+            ("none", MATRIX_COLORS[matrix], ""),
+            (PERMUTED, PERMUTED_COLOR, ", permuted labels"),
+        ):
+            own = by_seed[(levels("matrix") == matrix) & (levels("control") == control)]
+            if len(own):
+                kinds[rf"$\Delta$ {name}{more}"] = own.droplevel(["matrix", "control"]), color
+    return kinds
+
+
+def named_scales(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with init scales as they are named, without what single precision adds."""
+    return table.assign(init_scale=[float(f"{scale:g}") for scale in table["init_scale"]])
 
 
 def own_panel(figure: Figure, axes: Axes) -> Axes:
@@ -114,7 +123,7 @@ def growth_between(axes: Axes, values: pd.Series, color: str, *, above: bool, la
         if np.isfinite(ratios[high]) and np.isfinite(middle[1]):
             axes.annotate(f"× {ratios[high]:.2f}", middle, color=color, **beside)
     axes.set(xscale="log", xlabel=SCALE)
-    axes.set_xticks(scales, labels=[f"{scale:g}" for scale in scales])
+    numbers_below(axes, scales)
     rank_axis(axes)
 
 
@@ -122,10 +131,9 @@ def final_ranks(ranks: pd.DataFrame, of: str = "update", control: str = "none") 
     """Stable ranks at the last step, means over layers and heads, by matrix, init scale and seed;
     a matrix that has one step alone, as at the start, has it there.
     """
-    rows = ranks[(ranks["of"] == of) & (ranks["control"] == control)]
-    rows = rows[rows["step"] == rows["step"].max()]
-    rows = rows.assign(matrix=rows["matrix"].astype(str))
-    rows = rows.assign(init_scale=[float(f"{scale:g}") for scale in rows["init_scale"]])
+    rows = where(ranks, of=of, control=control)
+    rows = where(rows, step=rows["step"].max())
+    rows = named_scales(rows.assign(matrix=rows["matrix"].astype(str)))
     return rows.groupby(["matrix", "init_scale", "seed"])["stable_rank"].mean()
 
 

@@ -8,15 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.pages.style import (
-    BLUE,
-    GREY,
-    MATRIX_NAMES,
-    PERMUTED_COLOR,
-    READ_WIDTH,
-    number_panel,
-)
-from lib.vision.figures.panels import PERMUTED, final_ranks, of_matrix, rank_axis
+from lib.pages.marks import where
+from lib.pages.panels import numbers_below, shared_legend
+from lib.pages.style import BLUE, GREY, MATRIX_NAMES, PERMUTED_COLOR, READ_WIDTH, number_panel
+from lib.vision.figures.panels import PERMUTED, final_ranks, named_scales, of_matrix, rank_axis
 
 
 class Line(NamedTuple):
@@ -45,16 +40,16 @@ def ranks_and_turns(products: pd.DataFrame, turns: pd.DataFrame, moved: float) -
     mean of the first line at the smallest scale.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.9))
-    scales = sorted({float(f"{scale:g}") for scale in turns["init_scale"]})
-    turns = turns.assign(init_scale=[float(f"{scale:g}") for scale in turns["init_scale"]])
+    turns = named_scales(turns)
+    scales = sorted(turns["init_scale"].unique())
     for i, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         ranks = panels[i]
         steps = panels[2 + i]
         for line in LINES:
-            here = products[products["attention"] == line.attention]
+            here = where(products, attention=line.attention)
             _by_seed(ranks, of_matrix(final_ranks(here, control=line.control), matrix), line)
-            own = turns[(turns["attention"] == line.attention) & (turns["matrix"] == matrix)]
-            own = own[own["control"] == line.control]
+            own = where(turns, attention=line.attention, matrix=matrix)
+            own = where(own, control=line.control)
             _by_seed(steps, own.groupby(["init_scale", "seed"])["turn"].median(), line)
         first = steps.lines[0].get_ydata()[0]
         steps.axhline(first, ls="--", lw=1.2, color=BLUE, label="if the scale did not matter")
@@ -64,10 +59,9 @@ def ranks_and_turns(products: pd.DataFrame, turns: pd.DataFrame, moved: float) -
         rank_axis(ranks)
     for axes in panels:
         axes.set(xscale="log", xlabel="init scale (1 = library's)")
-        axes.set_xticks(scales, labels=[f"{scale:g}" for scale in scales])
+        numbers_below(axes, scales)
         axes.minorticks_off()
-    handles, labels = panels[2].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    shared_legend(figure, panels[2])
     number_panel(panels[0])
     return figure
 

@@ -2,35 +2,30 @@
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.pages.bars import Bar, draw_bar
-from lib.pages.style import (
-    MATRIX_COLORS,
-    MATRIX_NAMES,
-    NULL_COLOR,
-    PERMUTED_COLOR,
-    number_panel,
-    scale_label,
-    sized,
-)
+from lib.pages.marks import band, unit_lines, unit_points, where, write_beside
+from lib.pages.panels import grid, numbers_below, scale_label, shared_legend, sized, tall_panel
+from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, PERMUTED_COLOR, number_panel
 from lib.vision.figures.panels import (
     FIRST_STEP_COLOR,
     PERMUTED,
+    RINGS,
     SCALE,
     beside_each_other,
     by_product,
     final_ranks,
     growth_between,
     loss_axis,
+    named_scales,
     of_matrix,
     own_panel,
-    points,
     rank_axis,
+    with_permuted,
 )
 
 PRODUCT = "Gaussian product"
@@ -48,7 +43,7 @@ def rank_against_init_scale(
     by how much each scale has more than the one before.
     """
     last = table["step"].max()
-    losses = training[(training["control"] == "none") & (training["step"] == last)]
+    losses = where(training, control="none", step=last)
     losses = losses.groupby("init_scale")["train_loss"].mean()
     table = table[table["matrix"].isin(list(MATRIX_NAMES)) & table["init_scale"].isin(losses.index)]
     plain = table["control"] == "none"
@@ -92,18 +87,16 @@ def rank_against_init_scale(
             color = MATRIX_COLORS[matrix]
             low, mean, high = (by_head.agg(end, axis="columns") for end in ("min", "mean", "max"))
             axes.plot(by_head.index, mean, color=color, label="update; band: range over heads")
-            axes.fill_between(by_head.index, low, high, color=color, alpha=0.16, lw=0)
+            band(axes, by_head.index, low, high, color)
             for scale, rows in learned.groupby("init_scale"):
                 fill = "full" if losses[scale] <= trained_loss else "none"
                 by_seed = rows.groupby("seed")["stable_rank"].mean()
                 at = np.full(len(by_seed), scale)
                 axes.plot(at, by_seed, "o", ms=4, fillstyle=fill, color=color)
             axes.set(xscale="log")
-            axes.set_xticks(list(losses.index), labels=[f"{scale:g}" for scale in losses.index])
+            numbers_below(axes, losses.index)
             rank_axis(axes)
-    handles, labels = panels["W_KQ"][0].get_legend_handles_labels()
-    below: Any = {"loc": "outside lower center", "ncols": len(labels), "fontsize": 7.5}
-    figure.legend(handles, labels, **below, handlelength=3.5)
+    shared_legend(figure, panels["W_KQ"][0], fontsize=7.5, handlelength=3.5)
     said = f"one marker per seed; hollow: training loss above {trained_loss:g}"
     figure.suptitle(said, fontsize=9.5)
     return figure
@@ -121,25 +114,17 @@ def rank_through_training(
     chosen = table[(table["of"] == "update") & table["matrix"].isin(list(MATRIX_NAMES))]
     layers = [int(layer) for layer in sorted(chosen["layer"].unique())]
     widths = [1.0] * len(layers) + [1.6]
-    figure, panels = plt.subplots(
-        len(init_scales),
-        len(widths),
-        figsize=sized(1.0 + 2.4 * sum(widths), 0.7 + 2.2 * len(init_scales)),
-        sharex="col",
-        sharey="row",
-        squeeze=False,
-        width_ratios=widths,
-    )
-    for axes in panels[:, -1]:
-        axes.remove()
-    grown = figure.add_subplot(panels[0][0].get_gridspec()[:, -1])
+    size = (1.0 + 2.4 * sum(widths), 0.7 + 2.2 * len(init_scales))
+    shared: Any = {"sharex": "col", "sharey": "row", "width_ratios": widths}
+    figure, panels = grid(len(init_scales), len(widths), size, **shared)
+    grown = tall_panel(figure, panels)
     _growth(grown, growth, bar)
     number_panel(grown)
     for row, scale in enumerate(init_scales):
         for axes, layer in zip(panels[row], layers, strict=False):
             for matrix, name in MATRIX_NAMES.items():
                 rows = _here(chosen[np.isclose(chosen["init_scale"], scale)], matrix, layer)
-                plain = rows[rows["control"] == "none"]
+                plain = where(rows, control="none")
                 of_heads = plain.groupby(["seed", "step"])["stable_rank"]
                 means = of_heads.mean().unstack("seed")
                 low, high = (of_heads.agg(end).groupby("step").mean() for end in ("min", "max"))
@@ -148,8 +133,8 @@ def rank_through_training(
                 axes.plot(means.index, means, color=color, lw=0.6, alpha=0.6)
                 bold = means.mean(axis="columns")
                 axes.plot(means.index, bold, color=color, lw=2.2, label=label)
-                axes.fill_between(means.index, low, high, color=color, alpha=0.16, lw=0)
-                permuted = rows[rows["control"] == PERMUTED].groupby("step")["stable_rank"].mean()
+                band(axes, means.index, low, high, color)
+                permuted = where(rows, control=PERMUTED).groupby("step")["stable_rank"].mean()
                 if len(permuted):
                     label += ", permuted labels"
                     style = "-" if matrix == "W_KQ" else ":"
@@ -160,10 +145,9 @@ def rank_through_training(
             if row == len(init_scales) - 1:
                 axes.set_xlabel("step")
         panels[row][0].set_ylabel(f"stable rank\n{scale_label(scale)}")
-    found = [dict(zip(*row[0].get_legend_handles_labels()[::-1], strict=True)) for row in panels]
-    labels = max(found, key=len)  # some init scales may have no permuted labels
-    below: Any = {"loc": "outside lower center", "ncols": len(labels), "fontsize": 7.5}
-    figure.legend(labels.values(), labels.keys(), **below)
+    named = [len(axes.get_legend_handles_labels()[1]) for axes in panels[:, 0]]
+    most = panels[int(np.argmax(named))][0]  # some init scales may have no permuted labels
+    shared_legend(figure, most, fontsize=7.5)
     said = "bold: mean over heads and seeds; band: lowest to highest head; thin: each seed"
     figure.suptitle(said, fontsize=9.5)
     return figure
@@ -171,19 +155,8 @@ def rank_through_training(
 
 def _growth(axes: Axes, growth: pd.DataFrame, bar: Bar | None) -> None:
     """The growth of the rank by init scale, under true and permuted labels, and the bar."""
-    growth = growth.assign(init_scale=[float(f"{scale:g}") for scale in growth["init_scale"]])
-    by_seed = growth.set_index(["matrix", "control", "init_scale", "seed"])["growth"]
-    kinds: dict[str, tuple[pd.Series, str]] = {}
-    for matrix, name in MATRIX_NAMES.items():
-        for control, color, more in (
-            ("none", MATRIX_COLORS[matrix], ""),
-            (PERMUTED, PERMUTED_COLOR, ", permuted labels"),
-        ):
-            levels = by_seed.index.get_level_values
-            values = by_seed[(levels("matrix") == matrix) & (levels("control") == control)]
-            if len(values):
-                kinds[rf"$\Delta$ {name}{more}"] = values.droplevel(["matrix", "control"]), color
-    beside_each_other(axes, kinds)
+    by = ["matrix", "control", "init_scale", "seed"]
+    beside_each_other(axes, with_permuted(named_scales(growth).set_index(by)["growth"]))
     draw_bar(axes, bar)
     axes.set(ylabel="growth: last third of a training / first third")
     axes.set_title("all layers: does the rank grow?")
@@ -242,15 +215,15 @@ def rank_against_nulls(
             means: dict[str, float] = {}
             for x, label in enumerate(there[scale]):
                 by_seed = table[here & shown[label]].groupby("seed")["stable_rank"].mean()
-                points(axes, x, by_seed, shades.get(label, MATRIX_COLORS[matrix]), width=0.3)
+                color = shades.get(label, MATRIX_COLORS[matrix])
+                unit_points(axes, x, by_seed, color, **RINGS)
                 means[label] = float(by_seed.mean())
             gaussian = there[scale].index(PRODUCT) if PRODUCT in there[scale] else None
             ratio = means.get(PRODUCT, np.nan) / means.get("learned", np.nan)
             if gaussian is not None and np.isfinite(ratio):
                 ratios[ratio] = axes
-                beside: Any = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
-                said = f"× {ratio:.1f}"
-                axes.annotate(said, (gaussian, means[PRODUCT]), weight="bold", fontsize=9, **beside)
+                at = (gaussian, means[PRODUCT])
+                write_beside(axes, f"× {ratio:.1f}", at, weight="bold", fontsize=9)
             places = range(len(there[scale]))
             axes.set_xticks(places, labels=there[scale], rotation=40, ha="right")
             axes.set_xlim(-0.5, max(1, len(places)) - 0.5)
@@ -304,7 +277,7 @@ def rank_against_loss(
     size = 1.2 + 2.8 * len(scales), 5.4
     figure, panels = by_product(titles, size, xlabel="training loss")
     for matrix, row in panels.items():
-        updates = ranks[(ranks["matrix"] == matrix) & (ranks["of"] == "update")]
+        updates = where(ranks, matrix=matrix, of="update")
         means = updates.groupby(keys, observed=True)["stable_rank"].mean().reset_index()
         joined = means.merge(training[[*keys, "train_loss"]], on=keys).sort_values("step")
         kinds = {
@@ -312,11 +285,10 @@ def rank_against_loss(
             "permuted": (PERMUTED, "permuted", PERMUTED_COLOR),
         }
         for axes, scale in zip(row, scales, strict=True):
-            at = compared[(compared["matrix"] == matrix) & (compared["init_scale"] == scale)]
+            at = where(compared, matrix=matrix, init_scale=scale)
             for labels, (control, kind, color) in kinds.items():
-                here = joined[(joined["init_scale"] == scale) & (joined["control"] == control)]
-                for _, rows in here.groupby("seed"):
-                    axes.plot(rows["train_loss"], rows["stable_rank"], color=color, lw=0.8)
+                here = where(joined, init_scale=scale, control=control)
+                unit_lines(axes, here, "train_loss", "stable_rank", color=color, lw=0.8)
                 cross: Any = {"ms": 7, "mew": 1.6, "color": color, "label": f"{labels} labels"}
                 axes.plot(at["train_loss"], at[kind], "x", **cross)
             loss_axis(axes, ticks)
@@ -328,7 +300,7 @@ def rank_against_loss(
     panels["W_KQ"][0].invert_xaxis()
     for matrix, row in panels.items():
         for axes, scale in zip(row, scales, strict=True):
-            at = compared[(compared["matrix"] == matrix) & (compared["init_scale"] == scale)]
+            at = where(compared, matrix=matrix, init_scale=scale)
             said = bar.words(" times true labels'") if bar else ""
             draw_bar(axes, bar, times=float(at["learned"].median()), label=said)
         row[0].legend(fontsize=8)
@@ -342,4 +314,4 @@ def rank_against_loss(
 
 
 def _here(table: pd.DataFrame, matrix: str, layer: int) -> pd.DataFrame:
-    return table[(table["matrix"] == matrix) & (table["layer"] == layer)]
+    return where(table, matrix=matrix, layer=layer)

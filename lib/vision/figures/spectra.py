@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import Color, directions, unit_points, where
+from lib.pages.panels import grid, scale_label, sized, tall_panel
 from lib.pages.style import (
     GREENS,
     INITIAL_COLOR,
@@ -17,32 +19,30 @@ from lib.pages.style import (
     TRAINED_COLOR,
     VIRIDIS,
     number_panel,
-    scale_label,
-    sized,
 )
 from lib.vision.figures.panels import (
     FIRST_STEP_COLOR,
     PERMUTED,
+    RINGS,
     beside_each_other,
     by_product,
     final_ranks,
     growth_between,
+    named_scales,
     of_matrix,
-    points,
     rank_axis,
+    with_permuted,
 )
 
 
 def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
     """Figure 1: the spectrum at the start (brown) and of the update (green), over its largest."""
-    chosen = table[
-        (table["init_scale"] == init_scale) & (table["layer"] == layer) & (table["head"] == head)
-    ]
+    chosen = where(table, init_scale=init_scale, layer=layer, head=head)
     figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.3), sharey=True)
     for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
-        rows = chosen[chosen["matrix"] == matrix]
-        initial = rows[rows["of"] == "initial"]["singular_values"].iloc[0]
-        updates = rows[rows["of"] == "update"].sort_values("step")
+        rows = where(chosen, matrix=matrix)
+        initial = where(rows, of="initial")["singular_values"].iloc[0]
+        updates = where(rows, of="update").sort_values("step")
         updates = updates.iloc[_spaced(len(updates), 6)]
         steps = zip(updates["step"], updates["singular_values"], strict=True)
         for i, (step, values) in enumerate(steps):
@@ -81,7 +81,7 @@ def spectra_through_training(
         share_y=False,
         widths=widths,
     )
-    first = ranks[ranks["step"] == 1]
+    first = where(ranks, step=1)
     for matrix, row in panels.items():
         for of, color, label in (
             (ranks, MATRIX_COLORS[matrix], "last step"),
@@ -102,9 +102,7 @@ def spectra_through_training(
             chosen = here & (table["matrix"] == matrix) & (table["init_scale"] == scale)
             rows = table[chosen].sort_values("step")
             values = np.stack(list(rows["singular_values"]))[:, :top]
-            for i in reversed(range(values.shape[1])):
-                color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
-                axes.plot(rows["step"], values[:, i], color=color, lw=1.2)
+            directions(axes, rows["step"], values, _root_shade, lw=1.2)
             axes.set_ylim(bottom=0)
             axes.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
     seed = table["seed"].iloc[0]
@@ -130,18 +128,14 @@ def rises_of_directions(
     chosen = table[here & (table["seed"] == seed)]
     drawn = {"none": "true labels", PERMUTED: "permuted labels"}
     shown = [control for control in drawn if (chosen["control"] == control).any()] or ["none"]
-    size = sized(12.0, 1.4 + 2.3 * len(shown))
-    figure, panels = plt.subplots(
-        len(shown), 3, figsize=size, sharex="col", squeeze=False, width_ratios=[1, 1, 1.1]
-    )
-    for axes in panels[:, -1]:
-        axes.remove()
-    apart = figure.add_subplot(panels[0][0].get_gridspec()[:, -1])
+    size = (12.0, 1.4 + 2.3 * len(shown))
+    figure, panels = grid(len(shown), 3, size, sharex="col", width_ratios=[1, 1, 1.1])
+    apart = tall_panel(figure, panels)
     _apart(apart, table, bar)
     number_panel(apart)
     for row, control in zip(panels[:, :-1], shown, strict=True):
         for axes, (matrix, name) in zip(row, MATRIX_NAMES.items(), strict=True):
-            rows = chosen[(chosen["control"] == control) & (chosen["matrix"] == matrix)]
+            rows = where(chosen, control=control, matrix=matrix)
             rows = rows.sort_values("singular_value", ascending=False)
             color = PERMUTED_COLOR if control == PERMUTED else MATRIX_COLORS[matrix]
             index = np.arange(1, len(rows) + 1)
@@ -163,20 +157,8 @@ def _apart(axes: Axes, table: pd.DataFrame, bar: Bar | None) -> None:
     ordered = table.sort_values("ended", kind="stable")
     before = ordered.groupby(keys, observed=True)["ended"].shift()
     waits = ordered.assign(waits=(ordered["begun"] >= before).astype(float))[before.notna()]
-    waits = waits.assign(init_scale=[float(f"{scale:g}") for scale in waits["init_scale"]])
-    shares = waits.groupby(keys, observed=True)["waits"].mean()
-    by_seed = shares.groupby(level=keys[:4]).mean()
-    levels = by_seed.index.get_level_values
-    kinds: dict[str, tuple[pd.Series, str]] = {}
-    for matrix, name in MATRIX_NAMES.items():
-        for control, color, more in (
-            ("none", MATRIX_COLORS[matrix], ""),
-            (PERMUTED, PERMUTED_COLOR, ", permuted labels"),
-        ):
-            own = by_seed[(levels("matrix") == matrix) & (levels("control") == control)]
-            if len(own):
-                kinds[rf"$\Delta$ {name}{more}"] = own.droplevel(["matrix", "control"]), color
-    beside_each_other(axes, kinds)
+    shares = named_scales(waits).groupby(keys, observed=True)["waits"].mean()
+    beside_each_other(axes, with_permuted(shares.groupby(level=keys[:4]).mean()))
     axes.set_ylim(-0.03, 1.03)
     draw_bar(axes, bar)
     axes.set(ylabel="share of directions that wait for the one before")
@@ -195,7 +177,7 @@ def spectra_of_heads(
 
     The panel on the right has their stable ranks.
     """
-    chosen = table[(table["matrix"] == matrix) & (table["init_scale"] == init_scale)]
+    chosen = where(table, matrix=matrix, init_scale=init_scale)
     layers, heads = (sorted(chosen[name].unique()) for name in ("layer", "head"))
     widths = [1.0] * len(heads) + [0.25, 2.1]
     size = sized(1.0 + 1.65 * sum(widths), 0.9 + 1.6 * len(layers))
@@ -211,11 +193,11 @@ def spectra_of_heads(
     number = figure.add_subplot(places[:, -1])
     _ranks_of_heads(number, ranks, matrix, init_scale, bar)
     number_panel(number)
-    last = chosen[chosen["of"] == "update"]["step"].max()
+    last = where(chosen, of="update")["step"].max()
     for (layer, head), rows in chosen.groupby(["layer", "head"], observed=True):
         axes: Axes = panels[layers.index(layer)][heads.index(head)]
-        initial = rows[rows["of"] == "initial"]["singular_values"].iloc[0]
-        final = rows[(rows["of"] == "update") & (rows["step"] == last)]["singular_values"].iloc[0]
+        initial = where(rows, of="initial")["singular_values"].iloc[0]
+        final = where(rows, of="update", step=last)["singular_values"].iloc[0]
         axes.plot(_index(initial), initial, color=INITIAL_COLOR, label="initial state")
         axes.plot(_index(final), final, color=GREENS(0.85), label=f"update after {last} steps")
         axes.set_title(f"layer {layer}, head {head}", fontsize=8.5)
@@ -233,15 +215,15 @@ def _ranks_of_heads(
     """The stable rank of the update of each head and of its initial matrix, means over seeds; bars
     and numbers are means over all.
     """
-    here = ranks[(ranks["matrix"] == matrix) & (ranks["control"] == "none")]
+    here = where(ranks, matrix=matrix, control="none")
     here = here[np.isclose(here["init_scale"], init_scale)]
     kinds = {"update": TRAINED_COLOR, "initial": INITIAL_COLOR}
     for x, (of, color) in enumerate(kinds.items()):
-        rows = here[here["of"] == of]
-        rows = rows[rows["step"] == rows["step"].max()]
+        rows = where(here, of=of)
+        rows = where(rows, step=rows["step"].max())
         of_heads = rows.groupby(["layer", "head"], observed=True)["stable_rank"].mean()
         if len(of_heads):
-            points(axes, x, of_heads, color, width=0.25)
+            unit_points(axes, x, of_heads, color, **RINGS, width=0.25)
             said = f"{of_heads.mean():.1f}"
             axes.annotate(
                 said,
@@ -259,6 +241,11 @@ def _ranks_of_heads(
     draw_bar(axes, bar)
     if bar:
         axes.legend(loc="center left")
+
+
+def _root_shade(i: int, n: int) -> Color:
+    """The colour of the i-th of n, the first of which are told apart best."""
+    return VIRIDIS(0.9 * np.sqrt(i / max(1, n - 1)))
 
 
 def _index_label(table: pd.DataFrame) -> str:

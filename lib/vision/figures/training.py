@@ -1,5 +1,7 @@
 """Loss and accuracy through training, and optimisers side by side."""
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -7,6 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.pages.bars import Bar, draw_bar
+from lib.pages.marks import ranged, unit_lines, unit_points, where
+from lib.pages.panels import scale_label, shared_legend
 from lib.pages.style import (
     BLUE,
     BROWN,
@@ -18,16 +22,14 @@ from lib.pages.style import (
     TEAL,
     VIRIDIS,
     number_panel,
-    ranged,
-    scale_label,
 )
 from lib.vision.figures.panels import (
     FIRST_STEP_COLOR,
     PERMUTED,
+    RINGS,
     by_product,
     cut_axis,
     loss_axis,
-    points,
     rank_axis,
 )
 
@@ -51,14 +53,14 @@ def learning_curves(table: pd.DataFrame) -> Figure:
         "test_accuracy": "test accuracy",
     }
     figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.5))
-    scales = sorted(table[table["control"] == "none"]["init_scale"].unique())
+    scales = sorted(where(table, control="none")["init_scale"].unique())
     for axes, (column, name) in zip(panels, quantities.items(), strict=True):
         for i, scale in enumerate(scales):
             share = i / max(1, len(scales) - 1)
             true = {"color": VIRIDIS(0.9 * share), "label": scale_label(float(f"{scale:g}"))}
             permuted = {"color": PERMUTED_COLOR, "alpha": 0.4 + 0.6 * share}
             for control, line in (("none", true), (PERMUTED, permuted)):
-                rows = table[(table["init_scale"] == scale) & (table["control"] == control)]
+                rows = where(table, init_scale=scale, control=control)
                 rows = rows.dropna(subset=[column])
                 if len(rows):
                     ranged(axes, rows, "step", column, **line)
@@ -67,8 +69,7 @@ def learning_curves(table: pd.DataFrame) -> Figure:
     panels[2].set_yticks(np.arange(0, 1.01, 0.2))
     if (table["control"] == PERMUTED).any():
         panels[2].plot([], [], color=PERMUTED_COLOR, label="permuted labels")
-    handles, labels = panels[2].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    shared_legend(figure, panels[2])
     return figure
 
 
@@ -90,7 +91,7 @@ def ranks_of_optimizers(
     They are taken after the first step and at the end. A point is a seed's mean over layers and
     heads, and a bar stands at their mean. The `bar` is Muon's, from the init scale.
     """
-    updates = ranks[ranks["of"] == "update"]
+    updates = where(ranks, of="update")
     rules = list(dict.fromkeys(updates["rule"]))
     scales = sorted(updates["init_scale"].unique())
     last = ranks["step"].max()
@@ -103,13 +104,14 @@ def ranks_of_optimizers(
             "last step, permuted labels": (last, "permuted", PERMUTED_COLOR),
         }
         for axes, scale in zip(row, scales, strict=True):
-            here = updates[(updates["matrix"] == matrix) & (updates["init_scale"] == scale)]
+            here = where(updates, matrix=matrix, init_scale=scale)
             shifted = zip((-0.27, 0, 0.27), kinds.items(), strict=True)
+            look: Any = {**RINGS, "width": 0.11, "ms": 3.5}
             for shift, (label, (step, labels, color)) in shifted:
-                chosen = here[(here["step"] == step) & (here["labels"] == labels)]
+                chosen = where(here, step=step, labels=labels)
                 for x, rule in enumerate(rules):
-                    values = chosen[chosen["rule"] == rule]["stable_rank"]
-                    points(axes, x + shift, values, color, width=0.11, ms=3.5)
+                    values = where(chosen, rule=rule)["stable_rank"]
+                    unit_points(axes, x + shift, values, color, **look)
                 axes.plot([], [], "o", ms=3.5, mfc="none", color=color, label=label)
             axes.set_xticks(range(len(rules)), labels=[name_of(rule) for rule in rules])
             axes.grid(visible=False, axis="x")
@@ -148,9 +150,8 @@ def ranks_at_loss(
             }.items():
                 chosen = (told["matrix"] == matrix) & (told["rule"] == rule)
                 here = told[chosen & (told["labels"] == labels)]
-                for i, (_, rows) in enumerate(here.groupby("seed")):
-                    line = {"color": color, "lw": 1, "label": None if i else f"{labels} labels"}
-                    axes.plot(rows["train_loss"], rows["stable_rank"], **line)
+                line: Any = {"color": color, "lw": 1, "label": f"{labels} labels"}
+                unit_lines(axes, here, "train_loss", "stable_rank", **line)
             loss_axis(axes)
             rank_axis(axes)
         row[0].legend(loc="upper left")
@@ -173,8 +174,8 @@ def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: floa
     for rule in dict.fromkeys(rates["rule"]):
         line = {"color": color_of(rule), "marker": "o", "ms": 4}
         line["label"] = name_of(rule).replace("\n", " ")
-        ranged(left, at[at["rule"] == rule], "rank", "test_accuracy", **line)
-        tried = rates[rates["rule"] == rule].groupby("learning_rate")["train_loss"].mean()
+        ranged(left, where(at, rule=rule), "rank", "test_accuracy", **line)
+        tried = where(rates, rule=rule).groupby("learning_rate")["train_loss"].mean()
         right.plot(tried.index, tried, **line)
         right.plot(tried.idxmin(), tried.min(), "o", ms=11, mfc="none", color=color_of(rule))
     number_panel(left)

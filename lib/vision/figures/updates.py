@@ -5,19 +5,22 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.pages.bars import Bar
+from lib.pages.marks import BOUND, ranged, shade, unit_points, where
+from lib.pages.panels import numbers_below
 from lib.pages.style import (
-    BOUND_COLOR,
     GREEN,
     INITIAL_COLOR,
     MATRIX_COLORS,
     MATRIX_NAMES,
     NULL_COLOR,
     READ_WIDTH,
-    VIRIDIS,
     number_panel,
-    ranged,
 )
-from lib.vision.figures.panels import PERMUTED, points, rank_axis
+from lib.vision.figures.panels import (
+    PERMUTED,
+    RINGS,
+    rank_axis,
+)
 
 
 def ranks_of_products(
@@ -28,7 +31,7 @@ def ranks_of_products(
     A point is a seed's mean over layers and heads, and a bar stands at their mean. The bar of the
     trained product is a multiple of the rank at the start, from an init scale up.
     """
-    table = table[table["data"] == "digits"]
+    table = where(table, data="digits")
     scales = sorted(table["init_scale"].unique())
     figure, panels = plt.subplots(1, 2, figsize=(READ_WIDTH, 3.8), sharey=True)
     for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
@@ -38,17 +41,17 @@ def ranks_of_products(
             "update": ("update", MATRIX_COLORS[matrix]),
         }
         for shift, (of, (label, color)) in zip((-0.2, 0, 0.2), kinds.items(), strict=True):
-            rows = table[(table["matrix"] == matrix) & (table["of"] == of)]
+            rows = where(table, matrix=matrix, of=of)
             means = rows.groupby(["init_scale", "seed"])["rank"].mean()
             for x, scale in enumerate(scales):
-                points(axes, x + shift, means.loc[scale], color, width=0.08)
+                unit_points(axes, x + shift, means.loc[scale], color, **RINGS, width=0.08)
                 if bar and of == "initial" and scale >= init_scale:
                     asked = bar.ends[0] * means.loc[scale].mean()
-                    axes.hlines(asked, x - 0.35, x + 0.35, color=BOUND_COLOR, ls="--", lw=1.4)
+                    axes.hlines(asked, x - 0.35, x + 0.35, **BOUND, lw=1.4)
             axes.plot([], [], "o", ms=4, mfc="none", color=color, label=label)
         if bar:
             said = bar.words(" times the initial")
-            axes.plot([], [], "--", color=BOUND_COLOR, lw=1.4, label=said)
+            axes.plot([], [], **BOUND, lw=1.4, label=said)
         axes.set_xticks(range(len(scales)), labels=[f"{scale:g}" for scale in scales])
         axes.set(title=name, xlabel="init scale (1 = library default)")
         axes.grid(visible=False, axis="x")
@@ -68,10 +71,10 @@ def ranks_by_classes(table: pd.DataFrame) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(READ_WIDTH, 3.9))
     for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
         for i, n in enumerate(numbers):
-            here = table[(table["matrix"] == matrix) & (table["n_classes"] == n)]
-            color = VIRIDIS(0.85 * i / max(1, len(numbers) - 1))
+            here = where(table, matrix=matrix, n_classes=n)
+            color = shade(i, len(numbers), 0.85)
             for control, more in (("none", {"label": f"{n} classes"}), (PERMUTED, {"ls": "--"})):
-                rows = here[here["control"] == control]
+                rows = where(here, control=control)
                 if len(rows):
                     ranged(axes, rows, "step", "stable_rank", color=color, **more)
         axes.set(title=name, xlabel="step")
@@ -94,19 +97,18 @@ def outputs_of_ranks(outputs: pd.DataFrame, scaled: pd.DataFrame) -> Figure:
         "random": ("random in place of the rest,\nat equal training loss", NULL_COLOR),
     }
     for kind, (label, color) in kinds.items():
-        rows = outputs[outputs["kind"] == kind]
+        rows = where(outputs, kind=kind)
         line = {"color": color, "marker": "o", "ms": 4, "label": label}
         ranged(left, rows, "rank", "logits", **line)
         ranged(middle, rows, "rank", "agreement", **line)
     for kind, color in (("learned", GREEN), ("random", NULL_COLOR)):
-        rows = scaled[scaled["kind"] == kind]
+        rows = where(scaled, kind=kind)
         name = "random, same spectrum" if kind == "random" else "the update"
         ranged(right, rows, "times", "train_loss", color=color, marker="o", ms=4, label=name)
-    ranks = sorted(outputs[outputs["kind"] == "cut"]["rank"].unique())
+    ranks = sorted(where(outputs, kind="cut")["rank"].unique())
     for axes in (left, middle):
         axes.set_xscale("log", base=2)
-        axes.set_xticks(ranks, labels=[str(rank) for rank in ranks])
-        axes.minorticks_off()
+        numbers_below(axes, ranks)
         axes.set_xlabel("rank r")
     left.set(yscale="log", ylabel="distance of test logits, over their norm")
     middle.set(ylabel="share of equal predictions", ylim=(0, 1.02))

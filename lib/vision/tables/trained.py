@@ -1,5 +1,6 @@
 """What trainings write: the scores of every step that was saved, and the spectra of their runs."""
 
+from lib.matrices import tables as spectra
 from lib.work.schemas import schema
 
 CELL = """\
@@ -18,16 +19,10 @@ test_loss      number   the mean loss on the test images
 train_loss     number   the mean loss in training since the step that was saved before, NaN at 0
 {CELL}
 """)
-MATRIX = """\
-matrix  text     the name of the matrix or product
-of      text     whether it is initial, an update, or a Gaussian one of the update's norm
-step    integer  the number of the step
-seed    integer  the seed of the training
-layer   integer  the number of the layer, from 1 on
-head    integer  the number of the head, from 1 on; 0 where there are none"""
+MATRIX = f"{spectra.MATRIX}\n{spectra.CLOCKS['step']}\n{spectra.PLACE}"
 SPECTRA = schema(f"""
 A matrix of a training at a step that was saved.
 {CELL}
 {MATRIX}
-singular_values  numbers  from the largest on
+{spectra.VALUES}
 """)

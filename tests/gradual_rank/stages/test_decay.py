@@ -44,7 +44,7 @@ N_STEPS = 54
 WITHIN = {"rtol": 1e-4, "atol": 0}
 # The parts of the method that are made small.
 METHOD = {"REST": 0.5, "N_LOOKS": 4, "RATE": 0.8, "MOST_STEPS": N_STEPS, "EVERY": 3}
-METHOD |= {"REST_SCALE": -0.5}
+METHOD |= {"REST_SCALE": -0.5, "REST_EVERY": 3}
 
 
 @pytest.fixture

@@ -185,13 +185,13 @@ def wanted_of_sweeps(table):
         gaps = rows[["W_Q_gap", "W_K_gap"]]
         energies = rows[["W_V_energy_2", "W_O_energy_2"]].min(axis=1)
         columns = {
-            "swept_rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"],
             "swept_energy": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
             "swept_gap": gaps.max(axis=1),
         }
-        more = ["small_share", "large_over_small"]
+        more = ["small_share", "large_over_small"] if name in ("init_scale", "n_neurons") else []
         if name in ("classes_tied", "classes_untied", "grouped"):
             more = ["hinge_at_rank_below", "hinge_at_rank_k"]
+            columns["swept_rank_2_cost"] = rows["hinge_at_rank_2"] - rows["hinge"]
             columns["swept_energy_2_of_values"] = energies
         columns |= {key: rows[key] for key in more}
         if name == "classes_tied_permuted":

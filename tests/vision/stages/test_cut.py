@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lib.files.files import InputError
+from lib.vision.tables.cut import PRUNE, TRUNCATE
 from tests.stages.made import files, generator
 from tests.vision.vit_made import (
     ATTENTION,
@@ -209,9 +210,9 @@ def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(
 ):
     """The scores are in single precision; without `n_images` all images are scored."""
     truncate, prune = cuts(device, n_images=given)
-    wanted = pd.DataFrame(truncations(data, runs, n_images))
+    wanted = pd.DataFrame(truncations(data, runs, n_images), columns=TRUNCATE.required)
     pd.testing.assert_frame_equal(truncate, wanted, rtol=1e-5)
-    wanted = pd.DataFrame(prunings(data, runs, n_images))
+    wanted = pd.DataFrame(prunings(data, runs, n_images), columns=PRUNE.required)
     pd.testing.assert_frame_equal(prune, wanted, rtol=1e-5)
     removed = wanted[wanted["rate"] > 0].groupby(["what", "rate"])["test_loss"]
     assert removed.nunique().min() >= 3, "every removal shows"

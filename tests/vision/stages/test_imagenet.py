@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from lib.files.params import load_yaml, read_params
+from lib.vision import trainings
 from lib.vision.datasets import StreamedImages, dataset_file, read_dataset
 from lib.vision.variants import Variant
 from lib.vision.vit import training_cost
@@ -114,15 +115,13 @@ def test_the_model_is_vit_b_16():
 
 def test_its_whole_loop_reads_no_number_from_its_device(pipeline, tmp_path, monkeypatch):
     """It runs on a device that holds no numbers, at the real sizes, fed by real files."""
-    from stages.vision import train as stage
-
-    monkeypatch.setattr(stage, "use_device", lambda *_: torch.device("meta"))
+    monkeypatch.setattr(trainings, "use_device", lambda *_: torch.device("meta"))
     shorter = {"batch_size": 32, "n_steps": 2, "warmup_steps": 1, "snapshot_every": 1}
     params = imagenet(**shorter, precision="float32", compile=False)
     small = read_dataset(dataset_file(tmp_path / "images"))
     assert isinstance(small, StreamedImages)
     images = replace(small, manifest=replace(small.manifest, size=224))
     kept = Unread()
-    stage.train(images, params, {stage.Training(Variant(1.0), 1): kept})
+    trainings.train(images, params, {trainings.Training(Variant(1.0), 1): kept})
     assert [step for step, _ in kept.saved] == [0, 1, 2]
     assert kept.written == 2

@@ -9,8 +9,8 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from lib.files.files import InputError
+from lib.vision import shards
 from lib.vision.arrow import open_part, read_manifest
-from stages.vision import generate as generate_stage
 from tests.stages.made import files
 
 SECTION = "vision.any.data"
@@ -173,8 +173,8 @@ def test_arrow_files_that_are_finished_are_not_written_again(
     """The stage is cut off at the fifth file of one image; afterwards it reads only what was
     missing.
     """
-    monkeypatch.setattr(generate_stage, "SHARD", 1)
-    original = generate_stage.write_shard
+    monkeypatch.setattr(shards, "SHARD", 1)
+    original = shards.write_shard
     written = []
 
     def write(path, rows):
@@ -183,7 +183,7 @@ def test_arrow_files_that_are_finished_are_not_written_again(
         original(path, rows)
         written.append(path.name)
 
-    monkeypatch.setattr(generate_stage, "write_shard", write)
+    monkeypatch.setattr(shards, "write_shard", write)
     with pytest.raises(KeyboardInterrupt):
         generate(kept="jpegs")
     first = list(written)

@@ -12,7 +12,10 @@ import pytest
 import torch
 
 from lib.files.files import InputError
+from lib.vision import trainings
+from lib.vision.augmentation import RandAugment
 from lib.vision.images import Images
+from lib.vision.variants import Variant
 from lib.vision.vit import ViT
 from tests.pipeline.project import PYTHON, ROOT
 from tests.stages.made import read_run
@@ -154,19 +157,17 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
     Four steps are two epochs, so that images are augmented anew as well. (There torch has neither
     autocast nor its fused plain descent.)
     """
-    from stages.vision import train as stage
-
-    monkeypatch.setattr(stage, "use_device", lambda *_: torch.device("meta"))
+    monkeypatch.setattr(trainings, "use_device", lambda *_: torch.device("meta"))
     changes = {"n_steps": 4, "augmentation": "crop_flip", "model": ViT(**SIZES)}
-    fields = {
+    given = {
         key: value
         for key, value in (PARAMS | changes).items()
-        if key in stage.Train.__dataclass_fields__
+        if key in trainings.Recipe.__dataclass_fields__
     }
-    params = stage.Train(**fields, randaugment=stage.RandAugment(**RANDAUGMENT))
-    variant = stage.Variant(**{"init_scale": 0.5, "labels": "permuted", **rule})
-    cells = {stage.Training(variant, seed): Unread() for seed in range(n)}
-    stage.train(Images(**data), params, cells)
+    recipe = trainings.Recipe(**given, randaugment=RandAugment(**RANDAUGMENT))
+    variant = Variant(**{"init_scale": 0.5, "labels": "permuted", **rule})
+    cells = {trainings.Training(variant, seed): Unread() for seed in range(n)}
+    trainings.train(Images(**data), recipe, cells)
     scores = ["test_accuracy", "test_loss", "train_loss"]
     for kept in cells.values():
         assert kept.saved == [(step, scores) for step in (0, 1, 2, 3, 4)]
