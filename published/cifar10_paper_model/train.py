@@ -60,7 +60,7 @@ def main(images: Path, labels: str) -> None:
         raise InputError(f"labels: wanted one of {list(LABELS)}, got {labels}")
     use_threads(1)
     file = dataset_file(images)
-    [one] = [one for one in LABELS if one == labels]
+    one = LABELS[LABELS.index(labels)]
     with cell_of(file, one) as cell, Curves(f"cifar10_paper_model/{labels}") as curves:
         kept = Timed(cell, RECIPE.steps, curves)
         train(scored_by_few(read_images(file)), RECIPE, {training(one): kept})
