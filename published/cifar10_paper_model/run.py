@@ -203,8 +203,15 @@ def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
         "figure-1": partial(normalised_spectra, plain, INIT_SCALE, *PLACED),
         "figure-5-KQ": partial(spectra_of_heads, plain, ranks, "W_KQ", INIT_SCALE),
         "figure-5-VO": partial(spectra_of_heads, plain, ranks, "W_VO", INIT_SCALE),
-        "figure-12": partial(rank_through_training, ranks, tables["growth"], [INIT_SCALE]),
+        "figure-12": partial(by_layer, ranks, tables["growth"]),
     }
+
+
+def by_layer(ranks: pd.DataFrame, growth: pd.DataFrame) -> Figure:
+    """Stable ranks in every layer; the figure is high enough for the words beside one scale."""
+    figure = rank_through_training(ranks, growth, [INIT_SCALE])
+    figure.set_figheight(3.9)
+    return figure
 
 
 if __name__ == "__main__":
