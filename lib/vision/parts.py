@@ -67,13 +67,18 @@ def in_parts(loss: Loss, n_parts: int, group: dist.ProcessGroup | None = None) -
 
     def mean(weights: Weights, *batch: Tensor) -> Float[Tensor, ""]:
         compute = partial(_mean, loss, list(weights), batch, n_parts, group)
-        return _Given.apply(compute, *weights.values())  # type: ignore[no-any-return]
+        return computed(compute, *weights.values())
 
     return mean
 
 
+def computed(compute: Compute, *weights: Tensor) -> Float[Tensor, ""]:
+    """A value whose gradient in the weights is computed with it."""
+    return _Given.apply(compute, *weights)  # type: ignore[no-any-return]
+
+
 class _Given(torch.autograd.Function):
-    """A value whose gradient is computed with it."""
+    """What autograd asks of `computed`."""
 
     @staticmethod
     def forward(ctx: Any, compute: Compute, *weights: Tensor) -> Tensor:

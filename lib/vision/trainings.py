@@ -22,6 +22,7 @@ from lib.vision.budget import check_budget
 from lib.vision.datasets import Dataset
 from lib.vision.images import Batches, standardise
 from lib.vision.parts import Block, check_parts, in_parts
+from lib.vision.rounded import rounded_loss
 from lib.vision.variants import Variant
 from lib.vision.vit import (
     MATRICES,
@@ -45,7 +46,8 @@ class Recipe:
 
     `cells_together` seeds and variants are trained as one stacked model. A batch is computed in
     so many `parts`, by as many processes as the environment says. The learning rate falls in
-    `n_cycles`, each a half cosine.
+    `n_cycles`, each a half cosine. A `gradient` that is written out is computed in bfloat16 on a
+    CPU, from weights that are rounded once a step.
     """
 
     device: Device
@@ -64,6 +66,7 @@ class Recipe:
     deterministic: bool = False
     randaugment: RandAugment | None = None
     n_cycles: Count = 1
+    gradient: Literal["autograd", "written out"] = "autograd"
 
     def __post_init__(self) -> None:
         if self.warmup_steps > self.n_steps:
@@ -71,6 +74,16 @@ class Recipe:
         check_parts(self.parts, self.batch_size)
         if self.parts > 1 and self.cells_together > 1:
             raise ValueError(f"cells_together: wanted 1 beside parts, got {self.cells_together}")
+        if self.gradient == "written out":
+            self.check_written_out()
+
+    def check_written_out(self) -> None:
+        """Raise `ValueError` where the gradient that is written out is not of what is trained."""
+        wanted = {"device": "cpu", "precision": "bfloat16", "compile": False, "cells_together": 1}
+        for name, value in wanted.items():
+            got = getattr(self, name)
+            if got != value:
+                raise ValueError(f"{name}: wanted {value} beside gradient: written out, got {got}")
 
     @property
     def steps(self) -> list[int]:
@@ -153,6 +166,8 @@ def train(images: Dataset, recipe: Recipe, wanted: dict[Training, Checkpoints | 
 
     def loss(weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         x = standardise(x, *statistics)
+        if recipe.gradient == "written out":
+            return rounded_loss(weights, x, y)
         return training_loss(weights, x, y, recipe.precision, fused=fused)
 
     def wrapped(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -98,6 +98,15 @@ def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, 
         assert steps[value][step] != pytest.approx(exact[value][step], rel=1e-5)
 
 
+def test_a_gradient_that_is_written_out_trains_as_autograds_does(train):
+    params = ONE | {"precision": "bfloat16", "batch_size": 13}
+    wanted = read_run(train(params) / ONLY)[2]
+    found = read_run(train(params | {"gradient": "written out"}) / ONLY)[2]
+    for value in ("train_loss", "test_loss"):
+        np.testing.assert_allclose(found[value], wanted[value], rtol=2e-2)
+        assert list(found[value][1:]) != list(wanted[value][1:])
+
+
 @pytest.mark.parametrize("n", [3, 50])
 def test_trainings_together_are_those_alone(train, data, updates, n):
     """There are two optimisers, and the one with its own rate takes its own updates."""
@@ -228,6 +237,10 @@ def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeyp
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"gradient": "written out"},
+            "precision: wanted bfloat16 beside gradient: written out, got float32",
+        ),
         ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
         (
             {"device": "gpu"},
