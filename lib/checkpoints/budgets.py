@@ -121,7 +121,7 @@ class Halves:
 
     @staticmethod
     def possible(n_batches: int) -> bool:
-        """Whether half of so many batches have a noise."""
+        """Whether half of this number of batches is enough to have a noise."""
         return n_batches // 2 > 1
 
     def searched(self, search: Callable[..., list[Tried]]) -> list[Tried]:

@@ -97,7 +97,7 @@ def choosing_losses(
     *,
     thorough: bool,
 ) -> dict[str, list[float]]:
-    """The losses of the parts that choose, of every rule; unless it is `thorough`, of those that
+    """The losses of every rule on the parts that choose; without `thorough` only of the rules that
     are still in at the end of a race.
     """
     if not thorough:

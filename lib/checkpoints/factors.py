@@ -66,7 +66,7 @@ def factors_disk(shapes: Iterable[Sequence[int]], leading: int, kept: int) -> in
 
 
 def rank_of(triplets: Triplets | None) -> int:
-    """How many are kept of a matrix."""
+    """The number of triplets that are kept of a matrix."""
     return 0 if triplets is None else len(triplets.sigma)
 
 

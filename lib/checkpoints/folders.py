@@ -193,9 +193,9 @@ def is_expert(name: str) -> bool:
 
 
 def n_matrices(name: str, shape: Sequence[int]) -> int:
-    """How many matrices a tensor is: as many as there are experts where it is of all of them.
+    """The number of matrices in a tensor: one for each expert in a tensor of experts.
 
-    An empty one is none.
+    An empty tensor holds none.
     """
     if not prod(shape):
         return 0

@@ -1,4 +1,4 @@
-"""What the updates of linear layers gain on a text, and what of it is lost where they are cut."""
+"""What the updates of linear layers gain on a text, and how much of it a cut loses."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -131,7 +131,7 @@ class Ends(NamedTuple):
 
 
 class GainMeasure:
-    """What the linear updates of a model gain on a text, and what of it a cut of them loses.
+    """What the linear updates of a model gain on a text, and how much of it a cut loses.
 
     All else of the model is tuned. Raises `InputError` where the updates gain nothing.
     """
@@ -191,7 +191,9 @@ class GainMeasure:
         return lost
 
     def without(self, parameters: Mapping[str, Tensor]) -> float:
-        """The loss as tuned but for these parameters; the model is left as tuned."""
+        """The loss of the tuned model with these parameters in place of its own; the model is left
+        as tuned.
+        """
         self.linear.set(self.linear.tuned.items())
         live = {name: self.linear.model.get_parameter(name) for name in parameters}
         held = {name: one.detach().clone() for name, one in live.items()}

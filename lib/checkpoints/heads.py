@@ -183,7 +183,7 @@ class Factor(NamedTuple):
         return Factor(self.R @ rotation, self.M @ rotation)
 
     def repeated(self, n: int) -> "Factor":
-        """Each head so many times."""
+        """Each head, n times."""
         return Factor(*(one.repeat_interleave(n, 0) for one in self))
 
 
@@ -202,7 +202,7 @@ def factor(
 
 
 def initial_values(A: Factor, B: Factor) -> Float[Tensor, "head d_head"]:
-    r"""The singular values of the base's products $A_0 B_0^\top$, of which the bases drop out."""
+    r"""The singular values of the base's products $A_0 B_0^\top$, in which the bases cancel."""
     return torch.linalg.svdvals(A.R @ B.R.mT)
 
 

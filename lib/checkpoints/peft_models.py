@@ -176,7 +176,7 @@ def loaded(model: torch.nn.Module, folder: Path) -> tuple[Any, list[str]]:
 
 
 def _differ(stored: dict[str, Any], held: dict[str, Any], name: str) -> bool:
-    """Whether a tensor is another one once it is loaded, but for the rounding to its new type."""
+    """Whether a loaded tensor differs from the stored one by more than the rounding to its type."""
     wanted = stored[name].float()
     if held[name].is_meta:
         return wanted.shape != held[name].shape

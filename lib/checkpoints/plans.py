@@ -223,7 +223,7 @@ def _attributed(module: Module, gain: float) -> Float[np.ndarray, " rank"]:
 
 
 def _gain_first(module: Module, gain: float) -> Float[np.ndarray, " rank"]:
-    """As `_attributed`; where there is no gain in the same order, but below zero."""
+    """As `_attributed`; without a gain, in the same order but below zero."""
     values = _attributed(module, gain)
     if gain > 0:
         return values

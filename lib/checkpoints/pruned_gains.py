@@ -1,4 +1,4 @@
-"""The losses of a fine-tune of which weights, or entries of the updates, are removed."""
+"""The losses of a fine-tune after weights, or entries of its updates, were removed."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

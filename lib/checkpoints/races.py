@@ -44,8 +44,8 @@ def raced(
 
 
 def far_above(losses: Mapping[str, Sequence[float]], weights: np.ndarray) -> list[str]:
-    """The rules, but for uniform, whose losses of some weighted parts are above those of the best
-    one by more than `BEHIND` times the noise.
+    """All rules but uniform whose losses on some weighted parts are above the best rule's by more
+    than `BEHIND` times the noise.
 
     The noise is two standard errors of the paired differences over parts. Where a loss is no
     number, no rule is out.

@@ -14,8 +14,8 @@ from lib.work.cells import Keep
 def losses_without_remainders(
     measure: GainMeasure, base: Checkpoint, left: Collection[str], keep: Keep
 ) -> dict[str, Any]:
-    """The losses without what there is of remainders: experts that are held together, modules that
-    are `left` out, and what the tuned model alone has.
+    """The losses without each remainder: fused experts, modules that are `left` out, and what the
+    tuned model alone has.
     """
     model = measure.linear.model
     found: dict[str, Any] = {}

@@ -23,7 +23,7 @@ class Measure:
 
     @property
     def n_labels_a_batch(self) -> int:
-        """The labels that a batch has, where the text has so many."""
+        """The number of labels in a batch, if the text has as many."""
         return -(-self.n_labels // self.n_measured_batches)
 
 

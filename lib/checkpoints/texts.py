@@ -145,7 +145,7 @@ def digest(batch: Batch) -> str:
 
 
 def counted(batch: Batch) -> int:
-    """How many labels, masked parts of images, or samples the loss of a batch is a mean over."""
+    """The number of labels, masked parts of images, or samples whose mean is a batch's loss."""
     if "labels" in batch:
         return int((batch["labels"] != IGNORED).sum())
     if "bool_masked_pos" in batch:

@@ -186,8 +186,8 @@ def _check_kind(file: Path, config: Any) -> None:
 
 
 def _check_factors(folder: Path) -> None:
-    """Raise `InputError` for tensors that plain LoRA does not have, or of which A and B do not
-    fit each other and the rank.
+    """Raise `InputError` for tensors that plain LoRA does not have, or whose A and B fit neither
+    each other nor the rank.
     """
     file = folder / WEIGHTS
     config = read_json(folder / CONFIG)

@@ -29,8 +29,8 @@ FLOOR = torch.finfo(torch.float32).eps  # of sigma_1: below it a value can be of
 
 
 class Format(NamedTuple):
-    """How a type stores a number: as the whole number of its bits, where in these the exponent
-    stands, and the bits of the significand, the hidden one too.
+    """How a type stores a number: the integer type of its bits, where its exponent begins, and the
+    width of its significand with the hidden bit.
     """
 
     bits: torch.dtype
@@ -291,7 +291,7 @@ def _krylov_spaces(
 
 
 def _scaled(found: Decomposition, scale: float) -> Decomposition:
-    """The decomposition of a matrix that is so many times as large."""
+    """The decomposition of a matrix multiplied by `scale`."""
     U, sigma, Vh = found.triplets
     return Decomposition(
         found.sigma * scale,
@@ -420,7 +420,7 @@ def _squared_powers(
 
 
 def _whole(n: int) -> Method:
-    """How all singular values are computed of a matrix with that shorter side."""
+    """The method that computes all singular values of a matrix whose shorter side is n."""
     return "full" if n <= LARGEST_DIRECT else "gram"
 
 
@@ -495,6 +495,6 @@ def _squared(block: Float[Tensor, "row col"]) -> float:
 
 
 def blocks(A: Float[Tensor, "row col"], n_entries: int | None = None) -> list[slice]:
-    """Rows of a matrix, some at a time: about so many entries, or `BLOCK`."""
+    """Slices of rows with about `n_entries` entries each, or `BLOCK`."""
     n = max((n_entries or BLOCK) // max(A.shape[1], 1), 1)
     return [slice(start, min(start + n, len(A))) for start in range(0, len(A), n)]

@@ -182,7 +182,7 @@ def errors(
 
 
 class _Slopes:
-    r"""The parts of which the derivatives of the population loss are made, row by row.
+    r"""The parts from which the derivatives of the population loss are computed, row by row.
 
     $p = \mathrm{softmax}(z)$, $G = \mu (p - e_y)$ and $d = V^\top G$. What is not asked for is not
     computed.

@@ -238,7 +238,8 @@ def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, "
 
 
 def sparse_law(n_classes: int, share: float, generator: torch.Generator) -> Float[Tensor, " class"]:
-    """Probabilities of which a `share` is not zero: `dirichlet_law` on classes drawn at random.
+    """Probabilities that are not zero on a `share` of the classes: `dirichlet_law` on some drawn at
+    random.
 
     At least one class is possible.
     """

@@ -241,7 +241,7 @@ def repeats_measures(repeats: pd.DataFrame) -> list[Row]:
 
 
 def law_measures(law: pd.DataFrame, law_from: float) -> list[Row]:
-    """How the time nears its limit, and the path the limit's, as powers of the scale.
+    """How the time and the path approach those of the limit, as powers of the scale.
 
     Scales count from `law_from` on.
     """

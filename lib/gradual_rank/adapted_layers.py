@@ -86,7 +86,7 @@ class Adam:
         aims: Vector,
         scaling: float,
     ) -> tuple[Vector, Float[np.ndarray, " time"], Float[np.ndarray, "time n"]]:
-        """As `times_in_flow`, with steps times the rate for time."""
+        """As `times_in_flow`, where time is the number of steps times the rate."""
         every: list[Vector] = []
         for learned in itertools.islice(
             self._course(pull, factors, len(aims), scaling), self.n_steps + 1

@@ -57,10 +57,11 @@ def last_measures(rows: Table) -> dict[str, Values]:
 
 
 def slopes(rows: Table) -> pd.Series:
-    r"""How much later a direction is per log of how much smaller the start, times κσ.
+    r"""The delay of a direction from the largest scale to the smallest, over the log of their
+    ratio, times κσ.
 
-    It is between the smallest and the largest scale, a value for each seed and direction; 1 is
-    $\log(1 / \mathrm{scale}) / (\kappa \sigma)$.
+    There is a value for each seed and direction; 1 is the delay $\log(1 / \mathrm{scale}) /
+    (\kappa \sigma)$.
     """
     own = named(rows)
     scales = own["log10_init_scale"]

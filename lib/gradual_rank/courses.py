@@ -71,7 +71,8 @@ def course(
 def twins(
     frames: Tensor | None, start: LogCoordinates, predicted: pd.DataFrame, p: Vector
 ) -> Iterator[dict[str, Any]]:
-    """How heads of a common frame share what the first learns, and how they must by the start.
+    """How heads of a common frame share what the first stage learns, and the shares that their
+    starts predict.
 
     `frames` are those of a transformer, [layer, head, d, d], or None; p are the products on the
     plateau of stage 1. Nothing is shared where the frames differ or nothing joins.

@@ -34,8 +34,8 @@ class Look(NamedTuple):
 
 
 class Nearness(NamedTuple):
-    """How near to rest, as a share of λ, a head is at rest; what has risen of it is above the
-    threshold.
+    """How near to rest, as a share of λ, a head counts as at rest; what is above `threshold` has
+    risen.
     """
 
     threshold: float
@@ -105,8 +105,8 @@ class DecayedHeads:
     def looks(
         self, scale: float, rate: float, every: int, rest: Nearness | None = None
     ) -> Iterator[Look]:
-        """Yield what gradient descent from the start times the scale is at after so many steps each
-        (`decayed_descent`), from the start on.
+        """Yield the states of gradient descent (`decayed_descent`) after every `every` steps, the
+        scaled start first.
 
         With `rest`, a decay of which every head has come to rest is followed no longer: its heads
         stay as they are. The looks then end with the last decay; heads without any are never waited

@@ -147,7 +147,7 @@ def learned_early(
 def changes(
     before: Factors, after: Factors, products: Sequence[str]
 ) -> dict[str, Float[Tensor, "*batch"]]:
-    r"""How much of the change of each product's factors is a change of what flows keep, by name.
+    r"""For each product, how much of the change of its factors changes what flows conserve.
 
     It is the change of the difference of the factors' matrices over that of their sum, in Frobenius
     norms. `square` is of $P^\top P$ and $Q^\top Q$: gradient flow keeps $P^\top P - Q^\top Q$.

@@ -201,7 +201,8 @@ def forecast_errors(own: Table, threshold: float) -> dict[str, Values]:
 
 
 def ends_of_one_number(rises: Table, d: int) -> pd.Series:
-    """Where one number under Adam is when a head rises, by seed, from the run of the least ε alone.
+    """The value that one number under Adam has when a head rises, by seed, from the run with the
+    least ε alone.
 
     The number starts at what an entry of W_V or W_O has of the first direction, in root mean
     square; a run of the least ε, from the smallest scale, says how far it goes. No other run does.

@@ -34,7 +34,5 @@ def steps_to(
 
 
 def evenly(n: int, last: int) -> list[int]:
-    """Steps from 0 to the last, evenly spaced but for rounding: `n` of them, or all where there are
-    fewer.
-    """
+    """`n` evenly spaced steps from 0 to the last, rounded; all steps if there are fewer."""
     return np.unique(np.linspace(0, last, n).round().astype(int)).tolist()

@@ -49,9 +49,9 @@ def change_of_turn(heads: Table) -> pd.Series:
 
 
 def waits(heads: Table, column: str) -> pd.Series:
-    r"""How much later W_VO rises from the smallest scale than from the one before, over what a rate
-    σ of growth predicts: $\log(\alpha_1 / \alpha_2) / \sigma$, as $W_{VO} \propto \alpha^2 e^{2
-    \sigma t}$.
+    r"""The delay of W_VO's rise from the second smallest scale to the smallest, over that which
+    a rate σ of growth predicts: $\log(\alpha_1 / \alpha_2) / \sigma$, as $W_{VO} \propto \alpha^2
+    e^{2 \sigma t}$.
     """
     rises = heads.pivot(index="seed", columns="log10_init_scale", values="rise")
     least, second = sorted(float(scale) for scale in rises.columns)[:2]

@@ -85,7 +85,8 @@ def step_of(grown: Float[np.ndarray, " step"], wanted: float) -> float:
 def steps_under_adam(
     sigma: float, ends: tuple[float, float], rate: float, betas: tuple[float, float], eps: float
 ) -> float:
-    r"""How many steps of Adam take one number x between two ends, whose slope is always σx.
+    r"""The number of Adam's steps that take one number x, whose slope is always σx, from one end to
+    the other.
 
     Below ε it grows by its root. Above, Adam divides by the root mean square of all slopes since
     the start, of which those of the wait were small: the longer the wait, the larger the steps.
@@ -107,7 +108,7 @@ def steps_under_adam(
 def end_under_adam(
     sigma: float, start: float, steps: float, rate: float, betas: tuple[float, float], eps: float
 ) -> float:
-    r"""Where x is after so many of these steps: the end to which they take it.
+    r"""The value of x after this number of such steps.
 
     No step is larger than $1 / \sqrt{1 - \beta_2}$ rates, from which an end is bounded.
     """

@@ -45,7 +45,7 @@ def rise_measures(rows: Table) -> dict[str, Values]:
 
 
 def rest_measures(heads: Table, resting: Table) -> list[Row]:
-    """How far from rest what was followed to its end is, as a share of λ."""
+    """The distance from rest at the end of what was followed, as a share of λ."""
     own = named(heads)
     matrices = named(resting).set_index("seed")
     diagonal = {name: by_scale(own, name) for name in ("rest_error", "ridge_error")}

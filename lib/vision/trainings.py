@@ -136,7 +136,7 @@ def say_cost(
 
 
 def rule_of(recipe: Recipe, training: Training) -> str:
-    """How a training updates which weights: those that do so alike can be trained as one."""
+    """How a training updates its weights: trainings with one rule can be stacked."""
     variant = training.variant
     return f"{variant.rule(recipe.learning_rate)}, {variant.attention}"
 

@@ -356,7 +356,7 @@ def unfinished(
 
 
 def newest(trainings: Sequence[Checkpoints]) -> tuple[int, list[dict[str, Any]]] | None:
-    """The newest step of which every training has a whole checkpoint, and its tensors in each."""
+    """The newest step at which every training has a whole checkpoint, and the tensors of each."""
     steps = set.intersection(*(set(training.steps()) for training in trainings))
     for step in sorted(steps, reverse=True):
         found = [training.load(step) for training in trainings]

@@ -101,7 +101,7 @@ def follow(case: Case, params: Waits, sizes: FullSizes) -> Tables:
             "second": descent.seconds(steps),
         }
         rises.append(pd.DataFrame(columns).assign(**settings))
-        last = min(steps[0], len(descent.sigma) - 1)  # behind a rise a head may have been left
+        last = min(steps[0], len(descent.sigma) - 1)  # a head may have been left after its rise
         looks = evenly(N_LOOKS, math.ceil(last))
         course = pd.DataFrame({"step": looks, "value": descent.sigma[looks, 0, 0]})
         own = {"case": case.name, "seed": params.seeds[0], "log10_init_scale": scale}

@@ -257,9 +257,7 @@ def at_paper_size(tables: Tables, whole: Case, bar: Bar) -> dict[str, Callable[[
 
 
 def case(tables: Tables, problem: str) -> Case:
-    """How a problem is named and, of the seed that is drawn, its trajectories, stages and
-    errors.
-    """
+    """The label of a problem, and the trajectories, stages and errors of the seed that is drawn."""
     trajectories, stages, errors = (
         table[table["problem"] == problem]
         for table in (tables["trajectories"], tables["stages"], tables["errors"])

@@ -28,7 +28,7 @@ stage             integer  the stage of Algorithm 1
 p                 numbers  every product
 """)
 ENDS = schema("""
-A flow at its end T, which is well behind the last stage of Algorithm 1 with decay, and later.
+A flow at its end T, which is well after the last stage of Algorithm 1 with decay, and later.
 case              text     the line of the table
 seed              integer  the seed of the network
 share             number   the decay
