@@ -17,14 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
 
 from lib.files.tables import read_json
-from lib.pages.html import Picture
 from lib.work.errors import in_one_line
 from published.architectures import tiny
 from tools import lora
@@ -140,28 +137,20 @@ def places(error: BaseException) -> str:
 def working_in(folder: Path) -> Iterator[None]:
     """The stages in this process and in a folder, with one core and small budgets."""
     before = Path.cwd()
-    held = {"drawn": lora.drawn, "DVC_ROOT": os.environ.pop("DVC_ROOT", None)}
+    root = os.environ.pop("DVC_ROOT", None)
     cores = getattr(os, "sched_getaffinity", None)
     (folder / "params.yaml").write_text(PARAMS)
     os.chdir(folder)
-    lora.drawn = not_rendered
     if cores:
         os.sched_getaffinity = lambda _: {0}
     try:
         yield
     finally:
         os.chdir(before)
-        lora.drawn = held["drawn"]
         if cores:
             os.sched_getaffinity = cores
-        if held["DVC_ROOT"] is not None:
-            os.environ["DVC_ROOT"] = held["DVC_ROOT"]
-
-
-def not_rendered(title: str, figure: Figure, said: str) -> dict[str, Any]:
-    """A figure of the page that is drawn and then left out: to render it takes half of the time."""
-    plt.close(figure)
-    return {"title": title, "said": said, "picture": Picture("data:,", 1, 1)}
+        if root is not None:
+            os.environ["DVC_ROOT"] = root
 
 
 def judged(pair: Pair, row: Row) -> None:
