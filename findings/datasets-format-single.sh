@@ -8,9 +8,9 @@
 # Expected: with_format("numpy") gives each column in the type that its features say.
 # Seen: features say float64, float16 and int8, and the arrays of a slice are float32, float32 and
 # int64. 1e-60 is 0 in them, 1e60 is infinity, and 1 + 1e-12 is 1; numpy warns of the infinity,
-# nothing of the zero. Row by row the same column gives float64, and a column of lists
-# float32. The formats "arrow" and "pandas", and no format, give the numbers as they are. What is
-# asked for (with_format("numpy", dtype=numpy.float64)) is given.
+# nothing of the zero. Row by row the same column gives float64, and a column of lists float32.
+# The formats "arrow" and "pandas", and no format, give the numbers as they are. What is asked for
+# (with_format("numpy", dtype=numpy.float64)) is given.
 #
 # Why it matters: times, losses and singular values of runs from a small start need double range.
 # A table that is written and read through one library has zeros in the place of its smallest

@@ -12,8 +12,8 @@
 # Seen: on a CPU zero comes back as 2.1e-5 of the largest entry of its block, and so does each
 # positive entry below that, down to 1e-7 of it: the seven values around zero are in the table and
 # never taken. The average of an idle weight is thus a small positive number, whatever the others
-# are. Lion takes its sign: in 100 steps at a rate of 1e-3 each idle weight goes down by 0.099, one
-# step after the other, while those with noise for a gradient move by 0.027. Adam8bit moves
+# are. Lion takes its sign: in 100 steps at a rate of 1e-3 each idle weight goes down by 0.099,
+# one step after the other, while those with noise for a gradient move by 0.027. Adam8bit moves
 # the idle ones by 3% of what the others move by, all downwards, and SGD8bit by 1e-5 in all.
 #
 # Why it matters: what stands still is how dead units, pruned rows and rare words are told from
