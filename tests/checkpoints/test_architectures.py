@@ -120,10 +120,10 @@ def test_a_tiny_model_is_made_of_the_configs_own_keys():
 
 
 def test_what_stands_for_the_process_is_put_back(tmp_path):
-    held = lora.drawn, Path.cwd(), getattr(os, "sched_getaffinity", None)
+    held = Path.cwd(), getattr(os, "sched_getaffinity", None)
     with pairs.working_in(tmp_path):
-        assert lora.drawn is pairs.not_rendered
-    assert held == (lora.drawn, Path.cwd(), getattr(os, "sched_getaffinity", None))
+        assert Path.cwd() == tmp_path
+    assert held == (Path.cwd(), getattr(os, "sched_getaffinity", None))
 
 
 def test_copying_is_told_from_the_next_token():
