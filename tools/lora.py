@@ -33,6 +33,9 @@ from tqdm import tqdm
 
 from lib.checkpoints.adapters import LISTED, whether
 from lib.checkpoints.factors import factors_disk
+from lib.checkpoints.figures.rank_grids import middle_budget, rank_grid
+from lib.checkpoints.figures.size_charts import SizeChart, size_chart
+from lib.checkpoints.figures.spectrum_charts import spectrum_charts
 from lib.checkpoints.folders import (
     Checkpoint,
     adapter_disk,
@@ -56,11 +59,8 @@ from lib.checkpoints.measured_plans import Plan
 from lib.checkpoints.memory import check_plan_memory
 from lib.checkpoints.models import check_architecture, check_shapes
 from lib.checkpoints.peft_models import not_adapted, read_back
-from lib.checkpoints.rank_grids import middle_budget, rank_grid
 from lib.checkpoints.samples import count_labels, count_samples, few_labels
-from lib.checkpoints.size_charts import SizeChart, size_chart
 from lib.checkpoints.snapshots import Snapshot, audited, findings, last_of_runs, tuned_snapshots
-from lib.checkpoints.spectrum_charts import spectrum_charts
 from lib.checkpoints.split_texts import Measure, Split, split_text
 from lib.checkpoints.tables import decomposed
 from lib.checkpoints.tables.audited import AUDITED
@@ -481,7 +481,10 @@ def first_of_runs(tables: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, pd.Dat
 
 def plan_figures(tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
     """What was measured, in figures: each with its title, and what is to be seen in it."""
-    from lib.checkpoints.figures import pruned, share_lost  # they need a second to load and to draw
+    from lib.checkpoints.figures.fine_tunes import (  # they need a second to load and to draw
+        pruned,
+        share_lost,
+    )
     from lib.pages.style import rendered, styled
 
     found = []
@@ -499,7 +502,7 @@ def plan_figures(tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
 
 def size_charts(values: dict[str, Any]) -> list[SizeChart]:
     """The charts of every run for which the loss of an adapter was measured."""
-    from lib.checkpoints.figures import RULES
+    from lib.checkpoints.figures.fine_tunes import RULES
 
     colors = {rule: color for rule, (color, _) in RULES.items()}
     charts = [

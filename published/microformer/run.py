@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
 from lib.checkpoints.adapters import lora_config, with_adapter
-from lib.checkpoints.fine_tune_figures import kept_by_rank
+from lib.checkpoints.figures.kept_gains import kept_by_rank
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.layer_spectra import Spectra
 from lib.checkpoints.library import quiet

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from lib.checkpoints.accuracy import counting_right
 from lib.checkpoints.adapters import lora_config, with_adapter
-from lib.checkpoints.fine_tune_figures import heads_by_step, kept_by_rank, trained_by_rank
+from lib.checkpoints.figures.kept_gains import heads_by_step, kept_by_rank, trained_by_rank
 from lib.checkpoints.folders import Checkpoint, open_checkpoint
 from lib.checkpoints.layer_spectra import Spectra, spectra_of_snapshot
 from lib.checkpoints.library import quiet

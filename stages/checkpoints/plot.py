@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lib.checkpoints.figures import (
+from lib.checkpoints.figures.fine_tunes import (
     cut_or_trained,
     heads_through_training,
     pruned,

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from lib.checkpoints.figures import heads_through_training, pruned
+from lib.checkpoints.figures.fine_tunes import heads_through_training, pruned
 from lib.files.params import Interval
 from lib.pages.bars import Bar
 

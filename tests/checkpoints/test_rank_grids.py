@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.checkpoints.rank_grids import middle_budget, rank_grid
+from lib.checkpoints.figures.rank_grids import middle_budget, rank_grid
 
 MODULES = pd.DataFrame({"module": ["h.0.q", "h.0.up", "h.2.q", "head"]})
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from lib.checkpoints.figures import RULES
-from lib.checkpoints.size_charts import ROOM, WIDE, short, size_chart, ticks
+from lib.checkpoints.figures.fine_tunes import RULES
+from lib.checkpoints.figures.size_charts import ROOM, WIDE, short, size_chart, ticks
 
 LOSSES = {"run": "tuned", "loss_base": 3.0, "loss_tuned": 1.0, "loss_ceiling": 1.5}
 NO = math.nan

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.checkpoints.size_charts import ROOM, WIDE
-from lib.checkpoints.spectrum_charts import spectrum_charts
+from lib.checkpoints.figures.size_charts import ROOM, WIDE
+from lib.checkpoints.figures.spectrum_charts import spectrum_charts
 from tests.checkpoints.checkpoints_tables import rows
 
 SPAN = WIDE - 2 * ROOM

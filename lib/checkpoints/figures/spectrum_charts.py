@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lib.checkpoints.size_charts import WIDE, Level, placed
+from lib.checkpoints.figures.size_charts import WIDE, Level, placed
 
 N_MODULES = 4  # that are drawn: those whose update has the largest norm
 N_VALUES = 32  # of each

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.checkpoints.rank_grids import middle_budget, rank_grid
+from lib.checkpoints.figures.rank_grids import middle_budget, rank_grid
 from lib.pages.bars import Bar, draw_bar
 from lib.pages.marks import BOUND, ranged, unit_points, where
 from lib.pages.panels import grid, sized
