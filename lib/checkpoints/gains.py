@@ -440,7 +440,7 @@ def opened_updates(
 ) -> tuple[LinearUpdates, dict[str, tuple[str, bool]]]:
     """The model of a checkpoint in float32 with its updates, and where its modules are stored.
 
-    Those modules that a plan is `without` are left as tuned. Beside the model nothing is held but
+    The modules that a plan is `without` are left as tuned. Beside the model nothing is held but
     what is mapped from the files.
     """
     model = open_tuned_model(tuned)
